@@ -1,0 +1,42 @@
+"""CUDA C++: a header for any kernel and the trace kernel, compiled by NVRTC."""
+
+from __future__ import annotations
+
+from backends.cuda import emitter
+from backends.toolchain import nvrtc
+from backends.toolchain.resources import resources
+from sched_compiler.artifact import Emit
+from sched_compiler.program import Program
+from sched_compiler.registry import Resources
+
+
+class CudaBackend:
+    """See `sched_compiler.registry.Backend`."""
+
+    name = "cuda"
+    version = emitter.VERSION
+    forms = ("cuda", "header")
+    emits: tuple[Emit, ...] = ("cubin", "ptx", "header")
+
+    def text(self, program: Program, form: str, arch: str) -> str:
+        return emitter.header(program) if form == "header" else emitter.trace_source(program)
+
+    def build(self, program: Program, arch: str, emit: Emit) -> bytes:
+        if emit == "header":
+            return emitter.header(program).encode()
+        return nvrtc.compile(emitter.trace_source(program), f"{program.entry}.cu", arch, emit).blob
+
+    def resources(self, cubin: bytes, entry: str) -> Resources:
+        return resources(cubin, entry)
+
+    def architectures(self) -> tuple[str, ...]:
+        return nvrtc.architectures()
+
+    def supports(self, arch: str) -> bool:
+        return nvrtc.supports(arch)
+
+    def compiler(self) -> str:
+        return f"nvrtc {nvrtc.version()}"
+
+    def options(self, emit: Emit) -> tuple[str, ...]:
+        return nvrtc.OPTIONS

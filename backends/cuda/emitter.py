@@ -1,0 +1,216 @@
+"""CUDA C++ from a Program: the header that any kernel can include, and the trace kernel.
+
+The header includes nothing, so that NVRTC takes it, and compiles for the host, so that it is tested without a GPU.
+"""
+
+from __future__ import annotations
+
+import re
+
+from backends.cuda.printer import CTYPE, Printer
+from sched_compiler.expr import Expr, to_text
+from sched_compiler.program import TRACE_BLOCK, Program
+from sched_compiler.schedule import INDEX, RANK, WORKER, WORKERS, tile_input
+
+#: Changed whenever the text that is emitted for some program changes.
+VERSION = "1"
+
+_PRELUDE = """\
+#ifndef SCHED_FUNCTION
+#if defined(__CUDACC__) || defined(__CUDACC_RTC__)
+#define SCHED_FUNCTION __host__ __device__ __forceinline__
+#else
+#define SCHED_FUNCTION inline
+#endif
+namespace sched {
+namespace detail {
+// Upper half of the full product.
+SCHED_FUNCTION unsigned mulhi(unsigned a, unsigned b) {
+  return (unsigned)(((unsigned long long)a * b) >> 32);
+}
+SCHED_FUNCTION unsigned long long mulhi(unsigned long long a, unsigned long long b) {
+#ifdef __CUDA_ARCH__
+  return __umul64hi(a, b);
+#else
+  return (unsigned long long)(((unsigned __int128)a * b) >> 64);
+#endif
+}
+}  // namespace detail
+}  // namespace sched
+#endif
+"""
+
+#: Words that C++ or a common compiler's predefined macros take; an axis of this name gets a trailing underscore.
+_TAKEN = frozenset(
+    "alignas alignof and and_eq asm auto bitand bitor bool break case catch char char8_t char16_t char32_t class compl "
+    "concept const consteval constexpr constinit const_cast continue co_await co_return co_yield decltype default "
+    "delete do double dynamic_cast else enum explicit export extern false float for friend goto if inline int long "
+    "mutable namespace new noexcept not not_eq nullptr operator or or_eq private protected public register "
+    "reinterpret_cast requires return short signed sizeof static static_assert static_cast struct switch template "
+    "this thread_local throw true try typedef typeid typename union unsigned using virtual void volatile wchar_t "
+    "while xor xor_eq NULL EOF assert errno linux unix i386 detail".split()
+)
+#: Names of the struct's own members; a struct of such a name gets a trailing underscore.
+_MEMBER = re.compile(
+    r"Index|Tile|index|index_to_tile|in_bounds|items|next|rank|tile|tile_to_index|valid|worker|workers|[kt][0-9]+|p_.*"
+)
+
+
+def safe(name: str) -> str:
+    """An axis's name as a C++ identifier."""
+    return f"{name}_" if name in _TAKEN or name.startswith("_") else name
+
+
+def struct_name(program: Program) -> str:
+    """The struct's name in namespace `sched`: the schedule's, as far as C++ allows it."""
+    name = safe(program.identifier)
+    return f"{name}_" if _MEMBER.fullmatch(name) else name
+
+
+def _indented(lines: list[str], depth: int) -> str:
+    return "".join(f"{'  ' * depth}{line}\n" for line in lines)
+
+
+class _Header:
+    """The pieces of the struct, with the names by which its methods know each value."""
+
+    def __init__(self, program: Program) -> None:
+        self.program = program
+        schedule = program.schedule
+        self.struct = struct_name(program)
+        self.index = CTYPE[schedule.index_type.name]
+        self.coord = CTYPE[program.coord_type.name]
+        self.fields = [safe(a.name) for a in schedule.axes]
+        #: constructor arguments: type, name, the input of the schedule that they carry
+        self.arguments: list[tuple[str, str, str | None]] = [("unsigned", "worker", None)]
+        if schedule.cluster_size > 1:
+            self.arguments.append(("unsigned", "rank", RANK))
+        if not schedule.dispatch.fixed:
+            self.arguments.append(("unsigned", "workers", WORKERS))
+        for p in schedule.params:
+            self.arguments.append((CTYPE[p.var.dtype.name], f"p_{p.name}", p.name))
+        self.kept = [(t, n) for t, n, v in self.arguments if v is not None]
+        self.inputs = {v: n for _, n, v in self.arguments if v is not None}
+        self.invariants = [(CTYPE[e.dtype.name], f"k{n}", e) for n, e in enumerate(program.invariants)]
+
+    def constructor(self) -> str:
+        printer = Printer({**self.inputs, WORKER: "worker"})
+        body: list[str] = []
+        for _, name, e in self.invariants:
+            lines, (text,) = printer.print([e])
+            body += [*lines, f"{name} = {text};"]
+            printer.names[e.id] = name
+        lines, (text,) = printer.print([self.program.start])
+        body += [*lines, f"index = {text};"]
+        arguments = ", ".join(f"{t} {n}" for t, n, _ in self.arguments)
+        initialisers = "".join(f"{', ' if k else ' : '}{n}({n})" for k, (_, n) in enumerate(self.kept))
+        explicit = "explicit " if len(self.arguments) == 1 else ""
+        name = self.struct
+        return f"  SCHED_FUNCTION {explicit}{name}({arguments}){initialisers} {{\n{_indented(body, 2)}  }}\n"
+
+    def method(self, roots: list[Expr], bound: dict[str, str]) -> tuple[list[str], list[str]]:
+        """The body of a method whose own inputs are `bound`."""
+        return Printer({**self.inputs, **bound}, {e.id: n for _, n, e in self.invariants}).print(roots)
+
+    def function(self, head: str, argument: str, lines: list[str], result: str) -> str:
+        """A method of one argument, which is left unnamed where the body does not use it."""
+        body = _indented([*lines, f"return {result};"], 2)
+        kind, name = argument.split()
+        used = re.search(rf"\b{name}\b", body) is not None
+        return f"  SCHED_FUNCTION {head}({argument if used else kind}) const {{\n{body}  }}\n"
+
+    def of_tile(self) -> str:
+        """The methods that take a tile."""
+        program = self.program
+        bound = {tile_input(a.name): f"tile.{f}" for a, f in zip(program.schedule.axes, self.fields, strict=True)}
+        lines, (inside,) = self.method([program.in_bounds], bound)
+        result = "  // Whether a scheduled tile lies in the space; false for padding.\n"
+        result += self.function("bool in_bounds", "Tile tile", lines, inside)
+        if program.inverse is not None:
+            lines, (index,) = self.method([program.inverse], bound)
+            result += "  // The work index that visits a scheduled tile.\n"
+            result += self.function("Index tile_to_index", "Tile tile", lines, index)
+        return result
+
+
+def header(program: Program) -> str:
+    """The struct `sched::NAME`: construct from a worker's id, `valid()`, `tile()`, `next()`."""
+    h, schedule = _Header(program), program.schedule
+    valid_lines, (valid,) = h.method([program.valid], {INDEX: "index"})
+    next_lines, (advance,) = h.method([program.advance], {INDEX: "index"})
+    tile_lines, coords = h.method(list(program.coords), {INDEX: "i"})
+    items_lines, (items,) = h.method([program.items], {})
+    members = [f"{t} {n};  // {_what(n)}" for t, n in h.kept]
+    members += [f"{t} {n};  // computed once" for t, n, _ in h.invariants]
+    fields = " ".join(f"{h.coord} {f};" for f in h.fields)
+    unit = "CTA" if schedule.cluster_size == 1 else f"cluster of {schedule.cluster_size} CTAs"
+    arguments = ", ".join(n for _, n, _ in h.arguments)
+    return (
+        f"// Tile schedule {schedule.name}. Generated: change the spec, not this file.\n"
+        f"//\n"
+        f"//   for (sched::{h.struct} s({arguments}); s.valid(); s.next()) {{ auto t = s.tile(); ... }}\n"
+        f"//\n"
+        f"// A worker is a {unit}. Items: {_shorten(to_text(schedule.items))}.\n"
+        "#pragma once\n"
+        + _PRELUDE
+        + f"namespace sched {{\nstruct {h.struct} {{\n"
+        + f"  using Index = {h.index};\n"
+        + f"  struct Tile {{ {fields} }};\n\n"
+        + _indented(members, 1)
+        + f"  Index index;  // the current work index\n\n{h.constructor()}"
+        + "  // Whether there is a current tile. Ask before `tile()`.\n"
+        + f"  SCHED_FUNCTION bool valid() const {{\n{_indented([*valid_lines, f'return {valid};'], 2)}  }}\n"
+        + f"  SCHED_FUNCTION void next() {{\n{_indented([*next_lines, f'index = {advance};'], 2)}  }}\n"
+        + "  SCHED_FUNCTION Tile tile() const { return index_to_tile(index); }\n"
+        + "  // The number of work items.\n"
+        + f"  SCHED_FUNCTION Index items() const {{\n{_indented([*items_lines, f'return {items};'], 2)}  }}\n"
+        + h.function("Tile index_to_tile", "Index i", tile_lines, f"Tile{{{', '.join(coords)}}}")
+        + f"{h.of_tile()}}};\n}}  // namespace sched\n"
+    )
+
+
+def _what(name: str) -> str:
+    if name == "rank":
+        return "this CTA's rank in its cluster"
+    return "the number of workers launched" if name == "workers" else "run-time parameter"
+
+
+def _shorten(text: str, most: int = 100) -> str:
+    return text if len(text) <= most else text[: most - 3] + "..."
+
+
+def trace_source(program: Program) -> str:
+    """The header and the trace kernel, which records the tiles of CTAs `first` to below `first + ctas`, in order.
+
+    With c = cta - first, `tiles[(c * capacity + n) * (axes + 1)]` holds the coordinates of the CTA's n-th tile, then 1
+    if it is in bounds; `counts[c]` the number of its tiles, which may exceed `capacity`.
+    """
+    h, schedule = _Header(program), program.schedule
+    size, width = schedule.cluster_size, len(schedule.axes) + 1
+    launched = {"worker": "blockIdx.x", "rank": "0u", "workers": "gridDim.x"}
+    if size > 1:
+        own, all_ = f"blockIdx.x / {size}u", f"gridDim.x / {size}u"
+        launched = {"worker": own, "rank": f"blockIdx.x % {size}u", "workers": all_}
+    passed = [launched.get(name, name) for _, name, _ in h.arguments]
+    params = "".join(f", {CTYPE[p.var.dtype.name]} p_{p.name}" for p in schedule.params)
+    cluster = f"\n#if __CUDA_ARCH__ >= 900\n__cluster_dims__({size}, 1, 1)\n#endif\n" if size > 1 else ""
+    stores = "".join(f"      out[{k}] = t.{f};\n" for k, f in enumerate(h.fields))
+    return (
+        f"{header(program)}\n"
+        f'extern "C" __global__ void {cluster}__launch_bounds__({TRACE_BLOCK})\n'
+        f"{program.entry}({h.coord}* tiles, unsigned long long* counts, unsigned long long capacity, "
+        f"unsigned first, unsigned ctas{params}) {{\n"
+        f"  const unsigned row = blockIdx.x - first;  // past `ctas` for a CTA below `first`\n"
+        f"  if (threadIdx.x != 0 || row >= ctas) return;\n"
+        f"  unsigned long long n = 0;\n"
+        f"  for (sched::{h.struct} s({', '.join(passed)}); s.valid(); s.next(), ++n) {{\n"
+        f"    if (n < capacity) {{\n"
+        f"      const auto t = s.tile();\n"
+        f"      {h.coord}* out = tiles + (row * capacity + n) * {width};\n"
+        f"{stores}"
+        f"      out[{width - 1}] = s.in_bounds(t);\n"
+        f"    }}\n"
+        f"  }}\n"
+        f"  counts[row] = n;\n"
+        f"}}\n"
+    )

@@ -1,0 +1,102 @@
+"""Expressions as C++: one declaration for each value that is used twice, the rest in place."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+
+from sched_compiler.expr import PRED, S32, S64, U32, U64, Dtype, Expr, topological
+
+#: Types without <cstdint>, which NVRTC lacks. `long` differs between platforms; these do not.
+CTYPE: dict[str, str] = {
+    PRED.name: "bool",
+    U32.name: "unsigned",
+    S32.name: "int",
+    U64.name: "unsigned long long",
+    S64.name: "long long",
+}
+_UNSIGNED = {S32.name: U32, S64.name: U64}
+_INFIX = {"div": "/", "mod": "%", "lt": "<", "le": "<=", "eq": "==", "and": "&&", "or": "||", "shr": ">>", "band": "&"}
+_WRAPPING = {"add": "+", "sub": "-", "mul": "*"}
+#: A value used once is written in place while the text stays shorter than this.
+IN_PLACE = 72
+
+
+def literal(value: int, dtype: Dtype) -> str:
+    """A literal of exactly this type."""
+    if dtype is PRED:
+        return "true" if value else "false"
+    if value == dtype.lo and dtype.signed:  # the most negative number is no literal in C++
+        return f"({literal(value + 1, dtype)} - 1)"
+    return str(value) + {U32.name: "u", S32.name: "", U64.name: "ull", S64.name: "ll"}[dtype.name]
+
+
+def _wraps(node: Expr) -> bool:
+    """Whether a signed operation may leave its type in an arm that is not taken; in C++ that must not happen."""
+    a, b = node.args
+    corners = {
+        "add": (a.lo + b.lo, a.hi + b.hi),
+        "sub": (a.lo - b.hi, a.hi - b.lo),
+        "mul": (min(a.lo * b.lo, a.lo * b.hi, a.hi * b.lo), max(a.lo * b.lo, a.hi * b.hi)),
+    }[node.op]
+    return corners[0] < node.dtype.lo or corners[1] > node.dtype.hi
+
+
+def operation(node: Expr, args: Sequence[str]) -> str:
+    """The node's operation on its operands, which are names, literals or in parentheses."""
+    if node.op in _WRAPPING:
+        sign = _WRAPPING[node.op]
+        if node.dtype.signed and _wraps(node):
+            unsigned = CTYPE[_UNSIGNED[node.dtype.name].name]
+            return f"({CTYPE[node.dtype.name]})(({unsigned}){args[0]} {sign} ({unsigned}){args[1]})"
+        return f"{args[0]} {sign} {args[1]}"
+    if node.op in _INFIX:
+        return f"{args[0]} {_INFIX[node.op]} {args[1]}"
+    if node.op == "not":
+        return f"!{args[0]}"
+    if node.op == "select":
+        return f"{args[0]} ? {args[1]} : {args[2]}"
+    if node.op == "cast":
+        return f"({CTYPE[node.dtype.name]}){args[0]}"
+    if node.op == "mulhi":
+        return f"detail::mulhi({args[0]}, {args[1]})"
+    assert node.op in ("min", "max"), node.op
+    return f"{args[0]} {'<' if node.op == 'min' else '>'} {args[1]} ? {args[0]} : {args[1]}"
+
+
+class Printer:
+    """Prints expressions, given the texts of their inputs, by name, and of values that exist already, by node id."""
+
+    def __init__(self, inputs: Mapping[str, str], names: Mapping[int, str] | None = None, prefix: str = "t") -> None:
+        self.inputs = inputs
+        self.names = dict(names or {})
+        self.prefix = prefix
+        self._count = 0
+
+    def print(self, roots: Sequence[Expr]) -> tuple[list[str], list[str]]:
+        """The declarations that `roots` need, and the text of each root."""
+        order = topological(roots, self.names)
+        uses = Counter(a.id for node in order for a in node.args)
+        uses.update(r.id for r in roots)
+        repeated = {a.id for node in order if node.op in ("min", "max") for a in node.args}  # written twice each
+        operands: dict[int, str] = {}  # as an operand of another operation
+        alone: dict[int, str] = {}  # as a whole expression, where that is shorter
+        lines: list[str] = []
+        for node in order:
+            if node.id in self.names:
+                operands[node.id] = self.names[node.id]
+            elif node.op == "const":
+                operands[node.id] = literal(node.lo, node.dtype)
+            elif node.op == "var":
+                operands[node.id] = self.inputs[str(node.attr)]
+            else:
+                text = operation(node, [operands[a.id] for a in node.args])
+                if uses[node.id] > 1 or node.id in repeated or len(text) > IN_PLACE:
+                    name = f"{self.prefix}{self._count}"
+                    self._count += 1
+                    lines.append(f"const {CTYPE[node.dtype.name]} {name} = {text};")
+                    operands[node.id] = name
+                else:
+                    alone[node.id] = text
+                    operands[node.id] = text if node.op == "mulhi" else f"({text})"
+        return lines, [alone.get(r.id, operands[r.id]) for r in roots]

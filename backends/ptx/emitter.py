@@ -1,0 +1,282 @@
+"""PTX from a Program: the trace kernel and the device functions, one instruction for each operation."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from sched_compiler.expr import PRED, S32, Dtype, Expr
+from sched_compiler.program import TRACE_BLOCK, Program
+from sched_compiler.schedule import INDEX, RANK, WORKER, WORKERS, tile_input
+
+#: Changed whenever the text that is emitted for some program changes.
+VERSION = "1"
+
+#: Operations that are one instruction on the node's type.
+_DIRECT = {
+    "add": "add", "sub": "sub", "mul": "mul.lo", "div": "div", "mod": "rem", "min": "min", "max": "max",
+    "mulhi": "mul.hi",
+}  # fmt: skip
+_COMPARE = {"lt": "lt", "le": "le", "eq": "eq"}
+
+
+class Body:
+    """The instructions of one function. Values that exist already are registers given by node id."""
+
+    def __init__(self) -> None:
+        self.lines: list[str] = []
+        self.values: dict[int, str] = {}
+        self._registers = {"%p": 0, "%r": 0, "%rd": 0}
+
+    def register(self, dtype: Dtype) -> str:
+        bank = "%p" if dtype is PRED else "%r" if dtype.bits == 32 else "%rd"
+        self._registers[bank] += 1
+        return f"{bank}{self._registers[bank]}"
+
+    def emit(self, text: str) -> None:
+        self.lines.append(f"\t{text};")
+
+    def label(self, name: str) -> None:
+        self.lines.append(f"{name}:")
+
+    def declarations(self) -> list[str]:
+        types = {"%p": "pred", "%r": "b32", "%rd": "b64"}
+        return [f"\t.reg .{types[b]} {b}<{n + 1}>;" for b, n in self._registers.items() if n]
+
+    def load_parameter(self, e: Expr, name: str) -> str:
+        register = self.register(e.dtype)
+        self.emit(f"ld.param.{e.dtype.name} {register}, [{name}]")
+        return register
+
+    def value(self, e: Expr, bound: Mapping[str, str]) -> str:
+        """The operand that holds `e`: a register, or a literal. `bound` gives the registers of inputs by name."""
+        stack = [e]
+        while stack:
+            node = stack[-1]
+            if node.op == "var":
+                self.values[node.id] = bound[str(node.attr)]
+            if node.id in self.values or node.op == "const":
+                stack.pop()
+                continue
+            waiting = [a for a in node.args if a.id not in self.values and a.op != "const"]
+            if waiting:
+                stack.extend(reversed(waiting))
+                continue
+            stack.pop()
+            self.values[node.id] = self._compute(node)
+        return self._operand(e)
+
+    def forget(self, keep: Sequence[int]) -> None:
+        """Drop every value but those of these nodes: what follows is not dominated by what came before."""
+        self.values = {k: v for k, v in self.values.items() if k in keep}
+
+    def _operand(self, e: Expr) -> str:
+        return str(e.lo) if e.op == "const" else self.values[e.id]
+
+    def in_register(self, e: Expr) -> str:
+        """The operand of `e` in a register, where an instruction takes no literal."""
+        if e.op != "const":
+            return self.values[e.id]
+        register = self.register(e.dtype)
+        if e.dtype is PRED:
+            self.emit(f"setp.eq.u32 {register}, {e.lo}, 1")
+        else:
+            self.emit(f"mov.{e.dtype.name} {register}, {e.lo}")
+        return register
+
+    def _compute(self, node: Expr) -> str:
+        if node.op == "cast":
+            return self._cast(node)
+        if node.op == "select" and node.dtype is PRED:
+            return self._select_truth(node)
+        args = [self._operand(a) for a in node.args]
+        if node.op == "select" or (node.args[0].op == "const" and node.op not in ("and", "or")):
+            args[0] = self.in_register(node.args[0])
+        result = self.register(node.dtype)
+        if node.op in _DIRECT:
+            self.emit(f"{_DIRECT[node.op]}.{node.dtype.name} {result}, {args[0]}, {args[1]}")
+        elif node.op in _COMPARE:
+            self.emit(f"setp.{_COMPARE[node.op]}.{node.args[0].dtype.name} {result}, {args[0]}, {args[1]}")
+        elif node.op in ("and", "or"):
+            a, b = (self.in_register(a) for a in node.args)
+            self.emit(f"{node.op}.pred {result}, {a}, {b}")
+        elif node.op == "not":
+            self.emit(f"not.pred {result}, {args[0]}")
+        elif node.op == "select":
+            self.emit(f"selp.b{node.dtype.bits} {result}, {args[1]}, {args[2]}, {args[0]}")
+        elif node.op == "shr":
+            self.emit(f"shr.{node.dtype.name} {result}, {args[0]}, {args[1]}")
+        else:
+            assert node.op == "band", node.op
+            self.emit(f"and.b{node.dtype.bits} {result}, {args[0]}, {args[1]}")
+        return result
+
+    def _cast(self, node: Expr) -> str:
+        (arg,) = node.args
+        register = self._operand(arg)
+        if arg.dtype.bits == node.dtype.bits:  # the registers are untyped
+            return register
+        result = self.register(node.dtype)
+        if node.dtype.bits < arg.dtype.bits:
+            self.emit(f"cvt.u32.u64 {result}, {register}")
+        else:
+            sign = "s" if arg.dtype is S32 else "u"
+            self.emit(f"cvt.{sign}64.{sign}32 {result}, {register}")
+        return result
+
+    def _select_truth(self, node: Expr) -> str:
+        c, a, b = (self.in_register(arg) for arg in node.args)
+        both, neither, inverted, result = (self.register(PRED) for _ in range(4))
+        self.emit(f"and.pred {both}, {c}, {a}")
+        self.emit(f"not.pred {inverted}, {c}")
+        self.emit(f"and.pred {neither}, {inverted}, {b}")
+        self.emit(f"or.pred {result}, {both}, {neither}")
+        return result
+
+
+def _module(arch: str, ptx_version: str) -> str:
+    return f".version {ptx_version}\n.target {arch}\n.address_size 64\n"
+
+
+def _param(e: Expr) -> str:
+    return f".{e.dtype.name}"
+
+
+def kernel(program: Program, arch: str) -> str:
+    """The trace kernel; see `backends.cuda.emitter.trace_source` for what it records."""
+    schedule, body = program.schedule, Body()
+    size, coord = schedule.cluster_size, program.coord_type
+    params = [(f"p_{p.name}", p.var) for p in schedule.params]
+    signature = [
+        "\t.param .u64 .ptr .global .align 8 tiles",
+        "\t.param .u64 .ptr .global .align 8 counts",
+        "\t.param .u64 capacity",
+        "\t.param .u32 first",
+        "\t.param .u32 ctas",
+    ]
+    signature += [f"\t.param {_param(v)} {name}" for name, v in params]
+
+    body.emit("mov.u32 %thread, %tid.x")
+    body.emit("setp.ne.u32 %other, %thread, 0")
+    body.lines.append("\t@%other ret;")
+    body.emit("mov.u32 %cta, %ctaid.x")
+    body.emit("ld.param.u32 %first, [first]")
+    body.emit("ld.param.u32 %ctas, [ctas]")
+    body.emit("sub.u32 %row, %cta, %first")
+    body.emit("setp.ge.u32 %other, %row, %ctas")
+    body.lines.append("\t@%other ret;")
+    bound = {p.name: body.load_parameter(p.var, f"p_{p.name}") for p in schedule.params}
+    body.emit("ld.param.u64 %tiles, [tiles]")
+    body.emit("ld.param.u64 %counts, [counts]")
+    body.emit("ld.param.u64 %capacity, [capacity]")
+    body.emit("cvta.to.global.u64 %tiles, %tiles")
+    body.emit("cvta.to.global.u64 %counts, %counts")
+    if size == 1:
+        bound[WORKER] = "%cta"
+    else:
+        bound |= {WORKER: "%worker", RANK: "%rank"}
+        body.emit(f"div.u32 %worker, %cta, {size}")
+        body.emit(f"rem.u32 %rank, %cta, {size}")
+    if not schedule.dispatch.fixed:
+        bound[WORKERS] = "%workers"
+        body.emit("mov.u32 %workers, %nctaid.x")
+        if size > 1:
+            body.emit(f"div.u32 %workers, %workers, {size}")
+    for e in program.invariants:
+        body.value(e, bound)
+    index = "%index" if schedule.index_type.bits == 32 else "%wide"
+    body.emit(f"mov.b{schedule.index_type.bits} {index}, {body.value(program.start, bound)}")
+    body.emit("mov.u64 %n, 0")
+    row = (len(schedule.axes) + 1) * coord.bits // 8
+    body.emit("cvt.u64.u32 %out, %row")
+    body.emit("mul.lo.u64 %out, %out, %capacity")
+    body.emit(f"mul.lo.u64 %out, %out, {row}")
+    body.emit("add.u64 %out, %tiles, %out")
+    kept = list(body.values)
+    bound[INDEX] = index
+
+    body.label("LOOP")
+    body.value(program.valid, bound)
+    going = body.in_register(program.valid)
+    body.lines.append(f"\t@!{going} bra DONE;")
+    body.emit("setp.ge.u64 %full, %n, %capacity")
+    body.lines.append("\t@%full bra NEXT;")
+    for axis, e in zip(schedule.axes, program.coords, strict=True):
+        body.value(e, bound)
+        bound[tile_input(axis.name)] = body.in_register(e)
+    for k, axis in enumerate(schedule.axes):
+        body.emit(f"st.global.{coord.name} [%out+{k * coord.bits // 8}], {bound[tile_input(axis.name)]}")
+    body.value(program.in_bounds, bound)
+    inside, flag = body.in_register(program.in_bounds), body.register(coord)
+    body.emit(f"selp.b{coord.bits} {flag}, 1, 0, {inside}")
+    body.emit(f"st.global.{coord.name} [%out+{len(schedule.axes) * coord.bits // 8}], {flag}")
+    body.emit(f"add.u64 %out, %out, {row}")
+    body.label("NEXT")
+    body.forget(kept)
+    body.emit("add.u64 %n, %n, 1")
+    body.emit(f"mov.b{schedule.index_type.bits} {index}, {body.value(program.advance, bound)}")
+    body.emit("bra LOOP")
+    body.label("DONE")
+    body.emit("mul.wide.u32 %out, %row, 8")
+    body.emit("add.u64 %out, %counts, %out")
+    body.emit("st.global.u64 [%out], %n")
+    body.emit("ret")
+    named = [
+        "\t.reg .b32 %thread, %cta, %worker, %rank, %workers, %index, %first, %ctas, %row;",
+        "\t.reg .b64 %tiles, %counts, %capacity, %n, %out, %wide;",
+        "\t.reg .pred %other, %full;",
+    ]
+    cluster = f".explicitcluster\n.reqnctapercluster {size}, 1, 1\n" if size > 1 and _has_clusters(arch) else ""
+    head = f".visible .entry {program.entry}(\n" + ",\n".join(signature) + f"\n)\n.maxntid {TRACE_BLOCK}, 1, 1\n"
+    return f"{head}{cluster}{{\n" + "\n".join([*body.declarations(), *named, *body.lines]) + "\n}\n"
+
+
+def _has_clusters(arch: str) -> bool:
+    return int("".join(c for c in arch if c.isdigit())) >= 90
+
+
+def functions(program: Program) -> str:
+    """Device functions: `NAME_index_to_tile` and, where there is an inverse, `NAME_tile_to_index`.
+
+    Arguments: the work index (then the CTA's rank in its cluster, where there are clusters) or the coordinates, then
+    the parameters in the order of the spec. A tile is returned as its coordinates one after another.
+    """
+    schedule = program.schedule
+    width = program.coord_type.bits // 8
+    extra = [(RANK, schedule.rank)] if schedule.cluster_size > 1 else []
+    inputs = [(INDEX, schedule.index), *extra]
+    names = [a.name for a in schedule.axes]
+    result = _function(
+        program, f"{program.identifier}_index_to_tile", inputs, list(program.coords), len(names) * width, width
+    )
+    if program.inverse is not None:
+        tile = [(tile_input(a.name), t) for a, t in zip(schedule.axes, schedule.tile, strict=True)]
+        bytes_ = schedule.index_type.bits // 8
+        result += _function(program, f"{program.identifier}_tile_to_index", tile, [program.inverse], bytes_, bytes_)
+    return result
+
+
+def _function(
+    program: Program, name: str, inputs: Sequence[tuple[str, Expr]], roots: Sequence[Expr], size: int, width: int
+) -> str:
+    schedule, body = program.schedule, Body()
+    variables = [*inputs, *((p.name, p.var) for p in schedule.params)]
+    signature = [f"\t.param {_param(v)} a{k}" for k, (_, v) in enumerate(variables)]
+    bound = {n: body.load_parameter(v, f"a{k}") for k, (n, v) in enumerate(variables)}
+    for k, root in enumerate(roots):
+        body.value(root, bound)
+        body.emit(f"st.param.b{width * 8} [out+{k * width}], {body.in_register(root)}")
+    body.emit("ret")
+    return (
+        f".visible .func (.param .align {width} .b8 out[{size}]) {name}(\n" + ",\n".join(signature) + "\n)\n{\n"
+        + "\n".join([*body.declarations(), *body.lines]) + "\n}\n"
+    )  # fmt: skip
+
+
+def kernel_module(program: Program, arch: str, ptx_version: str) -> str:
+    """A module of the trace kernel alone: what becomes a cubin."""
+    return f"{_module(arch, ptx_version)}\n{kernel(program, arch)}"
+
+
+def source(program: Program, arch: str, ptx_version: str) -> str:
+    """A module of the device functions and the trace kernel: what users read and link."""
+    return f"{_module(arch, ptx_version)}\n{functions(program)}\n{kernel(program, arch)}"

@@ -1,0 +1,151 @@
+"""CUDA C++ to machine code or PTX, by NVRTC.
+
+The library is called through ctypes rather than through NVIDIA's Python binding: importing the binding takes
+longer than compiling a kernel, and it chooses the library by a search of its own.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import functools
+import re
+from typing import Literal
+
+from .errors import ToolchainError
+from .library import Compiled, Library, find, require_architecture, require_text
+
+#: Options of every compile; the architecture is added. `--minimal` leaves out textures and the device runtime, about
+#: a quarter of the time. The others keep the result a function of the source: no headers from the working directory,
+#: no cache outside this project's.
+OPTIONS = ("--minimal", "--std=c++17", "--no-source-include", "--no-cache")
+
+_DISTRIBUTION = "nvidia-cuda-nvrtc"
+_ERROR = re.compile(r"^.*\((?P<line>[0-9]+)\): (?:catastrophic )?error\b", re.MULTILINE)
+_CARET = re.compile(r"\s*\^\s*")
+_INDENT = 2  # NVRTC quotes the faulty line behind two blanks
+_PROBE = "1-not-a-macro"
+
+
+def version() -> str:
+    """The exact build of the installed NVRTC, without loading it. Raises ToolMissing."""
+    return _installed().build
+
+
+@functools.cache
+def architectures() -> tuple[str, ...]:
+    """Every architecture that the installed NVRTC compiles for, suffixed ones among them: sm_75, ..., sm_90a, ..."""
+    library = _library()
+    count = ctypes.c_int()
+    _check(library.nvrtcGetNumSupportedArchs(ctypes.byref(count)))
+    numbers = (ctypes.c_int * count.value)()
+    _check(library.nvrtcGetSupportedArchs(numbers))
+    named = (f"sm_{number}{suffix}" for number in sorted(numbers) for suffix in ("", "a", "f"))
+    return tuple(arch for arch in named if supports(arch))
+
+
+@functools.cache
+def supports(arch: str) -> bool:
+    """Whether the installed NVRTC compiles for `arch`; asks the library."""
+    try:
+        require_architecture(arch)
+        # The front end looks at the architecture first and at macros next: when it complains of ours, it has
+        # accepted the architecture, in a hundredth of the time of an empty compile.
+        _run("", "probe", (*OPTIONS, f"--gpu-architecture={arch}", f"--define-macro={_PROBE}"), "cubin")
+    except ToolchainError as refusal:
+        if _PROBE in refusal.log:
+            return True
+    try:
+        compile("", "probe", arch, "cubin")
+    except ToolchainError:
+        return False
+    return True
+
+
+def compile(source: str, name: str, arch: str, emit: Literal["cubin", "ptx"]) -> Compiled:
+    """Compile CUDA C++ for `arch` (sm_90a, ...). `name` stands for the source in messages, and nowhere else.
+
+    The result is a function of the arguments and the installed NVRTC alone. Raises ToolchainError with the place of
+    the first error, and ToolMissing.
+    """
+    require_architecture(arch)
+    target = arch if emit == "cubin" else arch.replace("sm_", "compute_", 1)
+    return _run(source, name, (*OPTIONS, f"--gpu-architecture={target}"), emit)
+
+
+def _run(source: str, name: str, options: tuple[str, ...], emit: Literal["cubin", "ptx"]) -> Compiled:
+    library = _library()
+    text, label = require_text(source), require_text(name)
+    program = ctypes.c_void_p()
+    _check(library.nvrtcCreateProgram(ctypes.byref(program), text, label, 0, None, None))
+    try:
+        values = (ctypes.c_char_p * len(options))(*(option.encode() for option in options))
+        status = library.nvrtcCompileProgram(program, len(options), values)
+        log = _read(program, "ProgramLog").decode(errors="replace").rstrip("\0")
+        if status:
+            raise ToolchainError(log or _message(status), *_position(log))
+        if emit == "ptx":
+            return Compiled(_read(program, "PTX").rstrip(b"\0"), log)
+        return Compiled(_read(program, "CUBIN"), log)
+    finally:
+        library.nvrtcDestroyProgram(ctypes.byref(program))
+
+
+def _read(program: ctypes.c_void_p, what: str) -> bytes:
+    """One of the program's results, by NVRTC's pair of functions for it."""
+    library = _library()
+    size = ctypes.c_size_t()
+    _check(getattr(library, f"nvrtcGet{what}Size")(program, ctypes.byref(size)))
+    buffer = ctypes.create_string_buffer(max(size.value, 1))
+    _check(getattr(library, f"nvrtcGet{what}")(program, buffer))
+    return buffer.raw[: size.value]
+
+
+def _position(log: str) -> tuple[int | None, int | None]:
+    """Line and column of the first error; NVRTC says the column only by a caret under the quoted line, in bytes."""
+    error = _ERROR.search(log)
+    if error is None:
+        return None, None
+    quoted = ""
+    for text in log[error.end() :].split("\n")[1:]:
+        if _CARET.fullmatch(text):
+            before = quoted.encode()[_INDENT : text.index("^")]
+            return int(error["line"]), len(before.decode(errors="ignore")) + 1
+        if not text.strip():
+            break  # an empty line closes each message
+        quoted = text
+    return int(error["line"]), None
+
+
+def _message(status: int) -> str:
+    message: bytes = _library().nvrtcGetErrorString(status)
+    return message.decode()
+
+
+def _check(status: int) -> None:
+    """For calls that fail only when the library itself is broken or out of memory."""
+    if status:
+        raise ToolchainError(_message(status))
+
+
+def _installed() -> Library:
+    return find(_DISTRIBUTION, "libnvrtc.so")
+
+
+@functools.cache
+def _library() -> ctypes.CDLL:
+    # Some releases look for this companion along the system's library path only; once it is loaded, they find it.
+    find(_DISTRIBUTION, "libnvrtc-builtins.so").open()
+    library = _installed().open()
+    handle, size, text = ctypes.c_void_p, ctypes.POINTER(ctypes.c_size_t), ctypes.c_char_p
+    number, texts = ctypes.POINTER(ctypes.c_int), ctypes.POINTER(ctypes.c_char_p)
+    library.nvrtcCreateProgram.argtypes = [ctypes.POINTER(handle), text, text, ctypes.c_int, texts, texts]
+    library.nvrtcCompileProgram.argtypes = [handle, ctypes.c_int, texts]
+    library.nvrtcDestroyProgram.argtypes = [ctypes.POINTER(handle)]
+    library.nvrtcGetNumSupportedArchs.argtypes = [number]
+    library.nvrtcGetSupportedArchs.argtypes = [number]
+    library.nvrtcGetErrorString.argtypes = [ctypes.c_int]
+    library.nvrtcGetErrorString.restype = text
+    for what in ("ProgramLog", "PTX", "CUBIN"):
+        getattr(library, f"nvrtcGet{what}Size").argtypes = [handle, size]
+        getattr(library, f"nvrtcGet{what}").argtypes = [handle, text]
+    return library

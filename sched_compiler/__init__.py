@@ -1,0 +1,51 @@
+"""Tile schedules from a declarative description: checked, proven, and lowered to CUDA C++ and PTX.
+
+The verbs are functions on text: `check_text`, `check`, `expand`, `trace`, `emit_text`, `compile_spec`. They are loaded
+when they are first used, so that importing this package is light.
+"""
+
+from __future__ import annotations
+
+import importlib
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from sched_compiler.artifact import Artifact, Emit
+    from sched_compiler.diagnostics import CODES, Diagnostic, Span, SpecError
+    from sched_compiler.driver import (
+        Checked,
+        CheckReport,
+        CompileRequest,
+        artifact_key,
+        capabilities,
+        check,
+        check_text,
+        compile_spec,
+        emit_text,
+        expand,
+        trace,
+    )
+    from sched_compiler.loader import LoadedSpec, load
+    from sched_compiler.traces import Trace
+
+_WHERE = {
+    "Artifact": "artifact", "Emit": "artifact",
+    "CODES": "diagnostics", "Diagnostic": "diagnostics", "Span": "diagnostics", "SpecError": "diagnostics",
+    "CheckReport": "driver", "Checked": "driver", "CompileRequest": "driver", "artifact_key": "driver",
+    "capabilities": "driver", "check": "driver", "check_text": "driver", "compile_spec": "driver",
+    "emit_text": "driver", "expand": "driver", "trace": "driver",
+    "LoadedSpec": "loader", "load": "loader",
+    "Trace": "traces",
+}  # fmt: skip
+
+__all__ = [
+    "CODES", "Artifact", "CheckReport", "Checked", "CompileRequest", "Diagnostic", "Emit", "LoadedSpec", "Span",
+    "SpecError", "Trace", "artifact_key", "capabilities", "check", "check_text", "compile_spec", "emit_text", "expand",
+    "load", "trace",
+]  # fmt: skip
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _WHERE:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return getattr(importlib.import_module(f"{__name__}.{_WHERE[name]}"), name)

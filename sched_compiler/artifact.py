@@ -1,0 +1,25 @@
+"""What compilation produces: bytes, and a manifest that says what they are."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal, TypeAlias
+
+Emit = Literal["cubin", "ptx", "header"]
+JSON: TypeAlias = "bool | int | float | str | list[JSON] | dict[str, JSON] | None"
+
+MEDIA_TYPES: dict[Emit, str] = {
+    "cubin": "application/octet-stream",
+    "ptx": "text/plain; charset=utf-8",
+    "header": "text/plain; charset=utf-8",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Artifact:
+    """`key` (64 hex digits) names the inputs, `manifest["digest"]` (SHA-256, hex) the bytes of `blob`."""
+
+    key: str
+    emit: Emit
+    blob: bytes
+    manifest: dict[str, JSON]

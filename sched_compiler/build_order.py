@@ -1,0 +1,293 @@
+"""An order of the spec language into a nest: fuse, then split, then loops or pieces."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+from sched_compiler.expr import Expr, Graph
+from sched_compiler.loader import LoadedSpec
+from sched_compiler.nest import Axis, Derived, Digit, Group, Loop, Loops, Nest, Part, Pieces, Turn, member_length
+from sched_compiler.prove import at_most
+from sched_compiler.source import Path
+from sched_compiler.spec import Order, Piece, Split
+from sched_compiler.translate import Translator
+
+#: Loops of one nest. The formulas grow with the number of ragged splits; real orders have fewer than ten.
+MOST_LOOPS = 32
+
+
+@dataclass
+class _Working:
+    """An axis while an order is applied to it: what it was made of, and the digits it has been split into."""
+
+    name: str
+    length: Expr
+    members: tuple[int, ...]
+    digits: list[Digit]
+    #: The axis and its outermost parts, as far down as every split pads: only there padding shows.
+    padded: list[str] = field(default_factory=list)
+
+
+@dataclass
+class OrderBuilder:
+    """Builds nests from orders; collects warnings as (path, message, mend)."""
+
+    graph: Graph
+    loaded: LoadedSpec
+    formulas: Translator
+    warnings: list[tuple[Path, str, str]] = field(default_factory=list)
+
+    def build(self, scope: Sequence[Axis], order: Order, path: Path, *, whole: bool = True) -> Nest:
+        """The nest of `order` over the axes in `scope`. `whole`: the scope is the space, not a piece of it."""
+        working = self._fuse(scope, order, path)
+        self._split(working, order, path, whole=whole)
+        axes = tuple(Axis(w.name, w.length, tuple(w.digits)) for w in working)
+        inner = self._pieces(axes, order, path) if order.pieces is not None else self._loops(axes, order, path)
+        group_turns, axis_turns = self._turns(scope, working, order, path)
+        return Derived(
+            axes=tuple(scope),
+            turns=tuple(axis_turns),
+            groups=tuple(Group(w.members, turn) for w, turn in zip(working, group_turns, strict=True)),
+            inner=inner,
+        )
+
+    # -- axes -------------------------------------------------------------------------------------------------
+
+    def _fuse(self, scope: Sequence[Axis], order: Order, path: Path) -> list[_Working]:
+        position = {axis.name: k for k, axis in enumerate(scope)}
+        digits = {d.name for axis in scope for d in axis.digits}
+        fused: dict[int, str] = {}
+        working: dict[int, _Working] = {}
+        for name, members in order.fuse.items():
+            where = (*path, "fuse", name)
+            if name in position or name in digits:
+                raise self.loaded.error("E013", where, f"{name} is already an axis", found=name, expected="a new name")
+            if len(members) < 2:
+                raise self.loaded.error(
+                    "E043", where, "fuse joins at least two axes", found=str(len(members)), expected="two axes or more"
+                )
+            for n, member in enumerate(members):
+                if member not in position or position[member] in fused:
+                    raise self._unknown(
+                        (*where, n), member, [a for a in position if position[a] not in fused], "an axis not yet fused"
+                    )
+                if len(scope[position[member]].digits) > 1:
+                    raise self.loaded.error(
+                        "E043", (*where, n), f"{member} has been split and cannot be fused", found=member,
+                        expected="a whole axis", mend="fuse first, then split the fused axis",
+                    )  # fmt: skip
+                fused[position[member]] = name
+            length = self.graph.const(1)
+            for member in members:
+                length = length * scope[position[member]].length
+            numbers = tuple(position[member] for member in members)
+            working[min(numbers)] = _Working(name, length, numbers, [Digit(name, self.graph.const(1))])
+        for k, axis in enumerate(scope):
+            if k not in fused:
+                working[k] = _Working(axis.name, axis.length, (k,), list(axis.digits))
+        return [working[k] for k in sorted(working)]
+
+    def _split(self, working: list[_Working], order: Order, path: Path, *, whole: bool) -> None:
+        for name in sorted(order.split, key=lambda n: n.count(".")):  # an axis before its parts
+            split, where = order.split[name], (*path, "split", name)
+            axis = next((w for w in working if any(d.name == name for d in w.digits)), None)
+            if axis is None:
+                known = [d.name for w in working for d in w.digits]
+                raise self._unknown(where, name, known, "an axis or a part of one", key=True)
+            by = self.formulas.integer(split.by, (*where, "by"), at_least=1, what="the size of a band")
+            place = next(k for k, d in enumerate(axis.digits) if d.name == name)
+            unit = axis.digits[place].unit
+            outer = Digit(f"{name}.outer", by * unit)
+            if split.ragged == "pad":
+                self._pad(axis, name, place, outer.unit, split, where, whole=whole)
+            axis.digits[place : place + 1] = [outer, Digit(f"{name}.inner", unit)]
+
+    def _pad(
+        self, axis: _Working, name: str, place: int, band: Expr, split: Split, where: Path, *, whole: bool
+    ) -> None:
+        """Lengthen the axis to whole bands, where the padded part is the axis or its outermost part."""
+        g = self.graph
+        if place > 0:
+            outside = axis.digits[place - 1].unit
+            if (outside % band).value != 0:
+                raise self.loaded.error(
+                    "E043", where, f"padding {name} would schedule points of the next band twice",
+                    found=f"bands of {split.by} in a band that they do not divide", expected="a divisor",
+                    mend="pad the outer split, or choose a divisor",
+                )  # fmt: skip
+        elif name == axis.name or not whole or name.rpartition(".")[0] in axis.padded:
+            padded = g.ceil_div(axis.length, band) * band
+            if not whole and padded is not axis.length and padded.value != axis.length.value:
+                raise self.loaded.error(
+                    "E043", where, f"padding {name} would stick out of the piece",
+                    found=f"a length that is not a multiple of {split.by}", expected="a piece of whole bands",
+                    mend="split the axis with padding outside the pieces",
+                )  # fmt: skip
+            axis.length = padded
+            axis.padded.append(name)
+            return
+        if (axis.length % band).value != 0:
+            self.warnings.append(
+                (where, f"padding {name} has no effect: points past the end of {axis.name} are skipped",
+                 f"pad {axis.name} as well, or drop `ragged: pad` here")
+            )  # fmt: skip
+
+    def _turns(
+        self, scope: Sequence[Axis], working: list[_Working], order: Order, path: Path
+    ) -> tuple[list[Turn], list[Turn]]:
+        """Rotations of whole axes, and reversals of axes that are not loops of their own."""
+        shifts: dict[str, Expr] = {}
+        lengths = {w.name: self.graph.max(w.length, 1) for w in working}
+        for w in working:
+            whole = Axis(w.name, w.length, tuple(w.digits))
+            lengths |= {scope[k].name: member_length(scope, w.members, k, whole) for k in w.members}
+        for name, amount in order.rotate.items():
+            where = (*path, "rotate", name)
+            if name not in lengths:
+                if any(d.name == name for w in working for d in w.digits):
+                    raise self.loaded.error(
+                        "E044", where, f"{name} is a part of an axis; only a whole axis can be rotated", found=name,
+                        expected=f"one of: {', '.join(lengths)}",
+                    )  # fmt: skip
+                raise self._unknown(where, name, list(lengths), "an axis", key=True)
+            shifts[name] = self.formulas.integer(amount, where) % lengths[name]
+        fused = {k for w in working if len(w.members) > 1 for k in w.members}
+        groups = [Turn(shift=shifts.get(w.name)) for w in working]
+        turns = [
+            Turn(reverse=axis.name in order.reverse, shift=shifts.get(axis.name)) if k in fused else Turn()
+            for k, axis in enumerate(scope)
+        ]
+        return groups, turns
+
+    # -- loops ------------------------------------------------------------------------------------------------
+
+    def _loops(self, axes: tuple[Axis, ...], order: Order, path: Path) -> Nest:
+        where = {d.name: (k, n) for k, axis in enumerate(axes) for n, d in enumerate(axis.digits)}
+        loops_path = (*path, "loops")
+        names = list(where) if order.loops is None else order.loops
+        if len(where) > MOST_LOOPS:
+            raise self.loaded.error(
+                "E043",
+                loops_path,
+                "there are too many loops",
+                found=str(len(where)),
+                expected=f"at most {MOST_LOOPS}",
+                mend="split less",
+            )
+        seen: list[str] = []
+        for n, name in enumerate(names):
+            if name not in where:
+                raise self._unknown((*loops_path, n), name, list(where), "a loop")
+            if name in seen:
+                raise self.loaded.error(
+                    "E041", (*loops_path, n), f"{name} stands twice in loops", found=name, expected="each loop once"
+                )
+            axis, digit = where[name]
+            ahead = next((d.name for d in axes[axis].digits[:digit] if d.name not in seen), None)
+            if ahead is not None:
+                raise self.loaded.error(
+                    "E042", (*loops_path, n), f"{name} stands before {ahead}, whose inner part it is",
+                    found=f"{name} first", expected=f"{ahead} first", mend=f"move {ahead} before {name}",
+                )  # fmt: skip
+            seen.append(name)
+        missing = [name for name in where if name not in seen]
+        if missing:
+            raise self.loaded.error(
+                "E041", loops_path, f"loops leaves out {', '.join(missing)}", found=f"[{', '.join(seen)}]",
+                expected=f"every one of: {', '.join(where)}", mend=f"add {', '.join(missing)}",
+            )  # fmt: skip
+        down = self._reversed(axes, order, path)
+        parity = self._serpentine(seen, axes, order, path)
+        return Loops(axes, tuple(Loop(*where[name], name in down, parity.get(name)) for name in seen))
+
+    def _reversed(self, axes: tuple[Axis, ...], order: Order, path: Path) -> set[str]:
+        """The loops that run downwards: a reversed axis reverses every loop it has been split into."""
+        members = {m for group in order.fuse.values() for m in group}
+        down: set[str] = set()
+        for n, name in enumerate(order.reverse):
+            parts = {d.name for a in axes for d in a.digits if d.name == name or d.name.startswith(name + ".")}
+            if not parts and name not in members:
+                known = [a.name for a in axes] + [d.name for a in axes for d in a.digits if d.name != a.name]
+                raise self._unknown((*path, "reverse", n), name, known, "an axis or a loop")
+            if parts & down or name in order.reverse[:n]:
+                raise self.loaded.error(
+                    "E044", (*path, "reverse", n), f"{name} is reversed twice", found=name, expected="each loop once"
+                )
+            down |= parts
+        return down
+
+    def _serpentine(self, loops: list[str], axes: tuple[Axis, ...], order: Order, path: Path) -> dict[str, str]:
+        for name, by in order.serpentine.items():
+            where = (*path, "serpentine", name)
+            if name not in loops:
+                raise self._unknown(where, name, loops, "a loop", key=True)
+            if by not in loops:
+                raise self._unknown(where, by, loops, "a loop")
+            if loops.index(by) >= loops.index(name):
+                raise self.loaded.error(
+                    "E044", where, f"{name} cannot turn with {by}, which does not stand outside it",
+                    found=f"loops: [{', '.join(loops)}]", expected=f"{by} before {name} in loops",
+                )  # fmt: skip
+        return dict(order.serpentine)
+
+    # -- pieces -----------------------------------------------------------------------------------------------
+
+    def _pieces(self, axes: tuple[Axis, ...], order: Order, path: Path) -> Nest:
+        assert order.pieces is not None
+        if not order.pieces:
+            raise self.loaded.error("E045", (*path, "pieces"), "there is no piece", expected="one piece or more")
+        for key, used in (("serpentine", order.serpentine), ("loops", order.loops)):
+            if used:
+                raise self.loaded.error(
+                    "E014", (*path, key), f"{key} cannot stand beside pieces", mend=f"give each piece its own {key}"
+                )
+        fused = {m for group in order.fuse.values() for m in group}
+        for n, name in enumerate(order.reverse):
+            if name not in fused:
+                raise self.loaded.error(
+                    "E044", (*path, "reverse", n), f"{name} is walked by the pieces", found=name,
+                    expected="a member of a fused axis", mend="reverse it in each piece",
+                )  # fmt: skip
+        parts = tuple(self._part(axes, piece, (*path, "pieces", n)) for n, piece in enumerate(order.pieces))
+        return Pieces(axes, parts)
+
+    def _part(self, axes: tuple[Axis, ...], piece: Piece, path: Path) -> Part:
+        g = self.graph
+        low, high = [g.const(0) for _ in axes], [axis.length for axis in axes]
+        outermost = {axis.digits[0].name: k for k, axis in enumerate(axes)}
+        for name, (begin, end) in piece.part.items():
+            where = (*path, "part", name)
+            if name not in outermost:
+                raise self._unknown(where, name, list(outermost), "an axis, by its outermost part", key=True)
+            k = outermost[name]
+            unit = axes[k].digits[0].unit
+            first = self.formulas.integer(begin, (*where, 0), at_least=0, what="the first point of a part")
+            beyond = self.formulas.integer(end, (*where, 1), at_least=0, what="the end of a part")
+            low[k] = first * unit
+            high[k] = beyond * unit
+            if unit.value != 1 and not at_most(high[k], axes[k].length):  # the axis's last band may be short
+                high[k] = g.min(high[k], axes[k].length)
+        scope = tuple(Axis(a.name, self._between(lo, h), a.digits) for a, lo, h in zip(axes, low, high, strict=True))
+        return Part(tuple(low), tuple(high), self.build(scope, piece, path, whole=False))
+
+    def _between(self, low: Expr, high: Expr) -> Expr:
+        """The number of positions from `low` to below `high`: none where `low` is above `high`."""
+        g = self.graph
+        reached = high if at_most(low, high) else g.max(high, low)
+        return g.sub(reached, low, within=(0, max(0, high.hi - low.lo)))
+
+    # -- diagnostics ------------------------------------------------------------------------------------------
+
+    def _unknown(self, where: Path, name: str, known: list[str], what: str, *, key: bool = False) -> Exception:
+        import difflib  # only when something is wrong
+
+        close = difflib.get_close_matches(name, known, 1)
+        parts = [k for k in known if k.startswith(name + ".")]
+        mend = f"did you mean {close[0]}?" if close else None
+        if parts:
+            mend = f"{name} has been split: use {' and '.join(parts)}"
+        return self.loaded.error(
+            "E040", where, f"{name} is not {what} here", found=name, expected=f"one of: {', '.join(known)}", mend=mend,
+            key=key,
+        )  # fmt: skip

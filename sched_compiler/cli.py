@@ -1,0 +1,304 @@
+"""`schedc`: the verbs of the product on the command line. Thin over `sched_compiler.driver`.
+
+What is imported here is light; each verb imports what it needs, so that `--help` answers at once.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import sys
+from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager, nullcontext
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from sched_compiler.diagnostics import Diagnostic, SpecError
+    from sched_compiler.driver import CheckReport
+
+#: Exit codes: every spec holds; one does not; the call itself was wrong.
+OK, FAULT, USAGE = 0, 1, 2
+_SUFFIXES = (".yaml", ".yml", ".json")
+
+
+class UsageError(Exception):
+    """The call itself was wrong: a file that is not there, a value that is none."""
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run `schedc`. Returns the exit code."""
+    arguments = _parser().parse_args(argv)
+    try:
+        verb: Callable[[argparse.Namespace], int] = arguments.verb
+        code = verb(arguments)
+        sys.stdout.flush()
+        return code
+    except UsageError as e:
+        print(f"schedc: {e}", file=sys.stderr)
+        return USAGE
+    except BrokenPipeError:  # the reader has seen enough; what is still in the buffer has nowhere to go
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return OK
+    except KeyboardInterrupt:
+        print("schedc: interrupted", file=sys.stderr)
+        return 130
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(prog="schedc", description="Tile schedules: checked, traced, compiled, served.")
+    verbs = parser.add_subparsers(required=True, metavar="VERB")
+
+    def add(name: str, verb: Callable[[argparse.Namespace], int], text: str) -> argparse.ArgumentParser:
+        command = verbs.add_parser(name, help=text, description=text)
+        command.set_defaults(verb=verb)
+        return command
+
+    check = add("check", _check, "prove specs, or show what is wrong with them")
+    check.add_argument("specs", nargs="+", metavar="SPEC", help="a file, a directory, or - for standard input")
+    check.add_argument("--format", choices=("text", "json", "sarif", "github"), default="text")
+    check.add_argument("--strict", action="store_true", help="warnings are errors")
+
+    expand = add("expand", _expand, "the composed form of a spec")
+    expand.add_argument("spec", metavar="SPEC")
+
+    trace = add("trace", _trace, "which worker visits which tiles, in order")
+    trace.add_argument("spec", metavar="SPEC")
+    trace.add_argument("--set", action="append", default=[], metavar="NAME=VALUE", help="a run-time parameter")
+    trace.add_argument("--workers", type=int, metavar="N", help="instead of the spec's number of workers")
+    trace.add_argument("--follow", metavar="W,W,...", help="only these workers")
+    trace.add_argument("--engine", choices=("numpy", "cuda", "ptx", "gpu"), default="numpy")
+    trace.add_argument("--format", choices=("text", "json"), default="text")
+
+    emit = add("emit", _emit, "the schedule as text")
+    emit.add_argument("spec", metavar="SPEC")
+    emit.add_argument("--to", choices=("cuda", "ptx", "header", "json"), required=True)
+    emit.add_argument("--arch", default="sm_90a", help="the target of PTX (default sm_90a)")
+    emit.add_argument("-o", "--output", metavar="FILE", help="instead of standard output")
+
+    compile_ = add("compile", _compile, "a spec to a cubin, with its manifest beside it")
+    compile_.add_argument("spec", metavar="SPEC")
+    compile_.add_argument("--arch", required=True, help="sm_80, sm_90a, sm_100a, ...")
+    compile_.add_argument("--backend", default="cuda", help="cuda (default) or ptx")
+    compile_.add_argument("--emit", choices=("cubin", "ptx", "header"), default="cubin")
+    output = "default NAME.ARCH.cubin, with its manifest in FILE.json; - for standard output, without a manifest"
+    compile_.add_argument("-o", "--output", metavar="FILE", help=output)
+    compile_.add_argument("--server", metavar="URL", help="ask this service; compile here if it cannot be reached")
+
+    serve = add("serve", _serve, "the HTTP service")
+    serve.add_argument("--host", default="127.0.0.1")
+    serve.add_argument("--port", type=int, default=8000)
+
+    add("schema", _schema, "JSON Schema of the spec language")
+    return parser
+
+
+# -- reading and reporting ------------------------------------------------------------------------------------
+
+
+def _read(name: str) -> tuple[str, str]:
+    """(text, name for messages). Undecodable bytes become characters that no spec can hold, so they are reported."""
+    try:
+        data = sys.stdin.buffer.read() if name == "-" else Path(name).read_bytes()
+    except OSError as e:
+        raise UsageError(f"cannot read {name}: {e.strerror}") from None
+    return data.decode("utf-8", errors="surrogateescape"), "<stdin>" if name == "-" else name
+
+
+def _files(names: Sequence[str]) -> list[str]:
+    """The spec files that are meant: a directory stands for every spec under it."""
+    files: list[str] = []
+    for name in names:
+        path = Path(name)
+        if path.is_dir():
+            found = sorted(str(p) for p in path.rglob("*") if p.suffix in _SUFFIXES and p.is_file())
+            if not found:
+                raise UsageError(f"no spec under {name}")
+            files += found
+        else:
+            files.append(name)
+    return files
+
+
+def _color() -> bool:
+    return sys.stderr.isatty() and "NO_COLOR" not in os.environ
+
+
+def _complain(diagnostics: Sequence[Diagnostic], sources: dict[str, str]) -> None:
+    from sched_compiler import report
+
+    print(report.to_text(diagnostics, sources, _color()), file=sys.stderr)
+
+
+def _refuse(error: SpecError, text: str, file: str) -> int:
+    _complain(error.diagnostics, {file: text})
+    return FAULT
+
+
+def _progress(message: str) -> AbstractContextManager[object]:
+    """A spinner on a terminal for what may take longer than a second; nothing elsewhere."""
+    if not sys.stderr.isatty():
+        return nullcontext()
+    from rich.console import Console
+
+    return Console(stderr=True).status(message)
+
+
+# -- verbs ----------------------------------------------------------------------------------------------------
+
+
+def _check(arguments: argparse.Namespace) -> int:
+    from sched_compiler import report
+    from sched_compiler.driver import check_text
+
+    reports: list[CheckReport] = []
+    sources: dict[str, str] = {}
+    files = _files(arguments.specs)
+    with _progress(f"checking {len(files)} specs"):
+        for name in files:
+            text, file = _read(name)
+            sources[file] = text
+            reports.append(check_text(text, file))
+    diagnostics = [d for r in reports for d in r.diagnostics]
+    if arguments.format == "json":
+        print(json.dumps([r.as_json() for r in reports], indent=2))
+    elif arguments.format == "sarif":
+        print(report.to_sarif(diagnostics))
+    elif arguments.format == "github":
+        if diagnostics:
+            print(report.to_github(diagnostics))
+    else:
+        _check_text(reports, sources)
+    failed = any(not r.ok for r in reports) or (arguments.strict and bool(diagnostics))
+    return FAULT if failed else OK
+
+
+def _check_text(reports: Sequence[CheckReport], sources: dict[str, str]) -> None:
+    for r in reports:
+        if r.diagnostics:
+            _complain(r.diagnostics, sources)
+        if r.ok:
+            print(f"{r.file}: proven")
+            for v in r.verdicts:
+                print(f"  {v.property:<9} {v.how}")
+    held = sum(r.ok for r in reports)
+    print(f"{held} of {len(reports)} specs proven", file=sys.stderr)
+
+
+def _expand(arguments: argparse.Namespace) -> int:
+    from sched_compiler.diagnostics import SpecError
+    from sched_compiler.driver import expand
+
+    text, file = _read(arguments.spec)
+    try:
+        sys.stdout.write(expand(text, file))
+    except SpecError as e:
+        return _refuse(e, text, file)
+    return OK
+
+
+def _number(text: str, what: str) -> int:
+    try:
+        return int(text, 0)
+    except ValueError:
+        raise UsageError(f"{what}: {text!r} is not an integer") from None
+
+
+def _trace(arguments: argparse.Namespace) -> int:
+    from sched_compiler import drawing
+    from sched_compiler.diagnostics import SpecError
+    from sched_compiler.driver import trace
+
+    values: dict[str, int] = {}
+    for pair in arguments.set:
+        name, equals, value = pair.partition("=")
+        if not equals:
+            raise UsageError(f"--set takes NAME=VALUE, not {pair!r}")
+        values[name] = _number(value, f"--set {name}")
+    follow = None
+    if arguments.follow is not None:
+        follow = [_number(w, "--follow") for w in arguments.follow.split(",")]
+    text, file = _read(arguments.spec)
+    try:
+        with _progress(f"tracing with {arguments.engine}"):
+            result = trace(text, file, values=values, workers=arguments.workers, engine=arguments.engine, follow=follow)
+    except SpecError as e:
+        return _refuse(e, text, file)
+    if arguments.format == "json":
+        json.dump(result.as_json(), sys.stdout, separators=(",", ":"))
+        print()
+    else:
+        print(drawing.trace_text(result, follow))
+    return OK
+
+
+def _emit(arguments: argparse.Namespace) -> int:
+    from sched_compiler.diagnostics import SpecError
+    from sched_compiler.driver import check, emit_text
+
+    text, file = _read(arguments.spec)
+    try:
+        result = emit_text(check(text, file), arguments.to, arguments.arch)
+    except SpecError as e:
+        return _refuse(e, text, file)
+    if arguments.output is None:
+        sys.stdout.write(result)
+    else:
+        _write(arguments.output, result.encode())
+    return OK
+
+
+def _compile(arguments: argparse.Namespace) -> int:
+    from sched_compiler import client
+    from sched_compiler.diagnostics import SpecError
+    from sched_compiler.driver import CompileRequest, compile_spec
+
+    text, file = _read(arguments.spec)
+    request = CompileRequest(text, file, arguments.arch, arguments.backend, arguments.emit)
+    try:
+        with _progress(f"compiling for {arguments.arch}"):
+            artifact = None
+            if arguments.server is not None:
+                try:
+                    artifact = client.compile_remotely(arguments.server, request)
+                except client.UnreachableError as e:
+                    print(f"schedc: {e}; compiling here instead", file=sys.stderr)
+            if artifact is None:
+                artifact = compile_spec(request)
+    except SpecError as e:
+        return _refuse(e, text, file)
+    suffix = {"cubin": "cubin", "ptx": "ptx", "header": "cuh"}[arguments.emit]
+    output = arguments.output or f"{artifact.manifest['name']}.{arguments.arch}.{suffix}"
+    _write(output, artifact.blob)
+    if output != "-":
+        _write(f"{output}.json", (json.dumps(artifact.manifest, indent=2) + "\n").encode())
+    print(f"{output}: {len(artifact.blob)} bytes, sha256 {artifact.manifest['digest']}", file=sys.stderr)
+    return OK
+
+
+def _write(name: str, data: bytes) -> None:
+    if name == "-":
+        sys.stdout.buffer.write(data)
+        return
+    try:
+        Path(name).write_bytes(data)
+    except OSError as e:
+        raise UsageError(f"cannot write {name}: {e.strerror}") from None
+
+
+def _serve(arguments: argparse.Namespace) -> int:
+    from service import serve
+
+    return serve(arguments.host, arguments.port)
+
+
+def _schema(arguments: argparse.Namespace) -> int:
+    from sched_compiler.schema import json_schema
+
+    print(json.dumps(json_schema(), indent=2))
+    return OK
+
+
+if __name__ == "__main__":
+    sys.exit(main())

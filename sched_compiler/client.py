@@ -1,0 +1,81 @@
+"""The client of the service: `schedc compile --server`. Standard library only."""
+
+from __future__ import annotations
+
+import hashlib
+import http.client
+import json
+import urllib.error
+import urllib.parse
+import urllib.request
+from typing import Any
+
+from sched_compiler.artifact import Artifact
+from sched_compiler.diagnostics import CODES, Diagnostic, Span, SpecError
+from sched_compiler.driver import CompileRequest
+
+#: Seconds to wait for an answer: a cold compile, and a queue before it.
+PATIENCE = 120.0
+
+
+class UnreachableError(Exception):
+    """No usable answer from the service; compiling locally is the way on."""
+
+
+def compile_remotely(server: str, request: CompileRequest) -> Artifact:
+    """Ask the service at `server` for an artifact; its digest is checked.
+
+    Raises SpecError where the service finds the spec at fault, UnreachableError where it gives no usable answer.
+    """
+    query = urllib.parse.urlencode({"arch": request.arch, "backend": request.backend, "emit": request.emit})
+    manifest = _ask(
+        f"{server.rstrip('/')}/compile?{query}",
+        data=request.text.encode("utf-8", errors="surrogateescape"),
+        headers={"Content-Type": "application/yaml", "Accept": "application/json"},
+        file=request.file,
+    )
+    try:
+        description: dict[str, Any] = json.loads(manifest)
+        address, digest, key, _ = (str(description[name]) for name in ("address", "digest", "key", "name"))
+    except (ValueError, KeyError, TypeError):
+        raise UnreachableError(f"{server} answered with no manifest") from None
+    blob = _ask(urllib.parse.urljoin(f"{server.rstrip('/')}/", address), data=None, headers={}, file=request.file)
+    if hashlib.sha256(blob).hexdigest() != digest:
+        raise UnreachableError(f"{server} sent an artifact with a wrong digest")
+    for extra in ("address", "cache"):
+        description.pop(extra, None)
+    return Artifact(key, request.emit, blob, description)
+
+
+def _ask(url: str, *, data: bytes | None, headers: dict[str, str], file: str) -> bytes:
+    if not url.startswith(("http://", "https://")):
+        raise UnreachableError(f"{url} is no HTTP address")
+    try:
+        with urllib.request.urlopen(urllib.request.Request(url, data, headers), timeout=PATIENCE) as reply:
+            body: bytes = reply.read()
+            return body
+    except urllib.error.HTTPError as e:
+        with e:
+            body = e.read()
+        diagnostics = _diagnostics(body, file)
+        if e.code == 422 and diagnostics:
+            raise SpecError(diagnostics) from None
+        raise UnreachableError(f"{url} answered {e.code}") from None
+    except (OSError, http.client.HTTPException, ValueError) as e:
+        raise UnreachableError(f"{url} cannot be reached ({getattr(e, 'reason', e)})") from None
+
+
+def _diagnostics(body: bytes, file: str) -> list[Diagnostic]:
+    """The diagnostics of a problem, placed in the file that was sent; none if it holds none."""
+    found: list[Diagnostic] = []
+    try:
+        for d in json.loads(body)["diagnostics"]:
+            name = file if not str(d["file"]).startswith("<request") else str(d["file"])
+            span = Span(name, int(d["line"]), int(d["column"]), int(d["end_line"]), int(d["end_column"]))
+            if d["code"] in CODES:
+                found.append(
+                    Diagnostic(d["code"], str(d["message"]), span, d.get("found"), d.get("expected"), d.get("mend"))
+                )
+    except (ValueError, KeyError, TypeError):
+        return []
+    return found

@@ -1,0 +1,212 @@
+"""From a document's data to the composed form: presets are expanded, short forms written out.
+
+Nothing here raises for a user's fault: it is added to `Faults`, and a harmless value stands in for the wrong one.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from sched_compiler.checks import check_formula, declared_params
+from sched_compiler.faults import Faults, close_match, described
+from sched_compiler.presets import PRESETS, UNAVAILABLE, Argument, Preset
+from sched_compiler.source import Data, Path
+from sched_compiler.spec import Dispatch
+
+#: Modes of dispatch that the language names and this version does not have.
+_LATER_DISPATCH = ("table", "dynamic", "clc")
+
+
+def composed(data: dict[str, Data], faults: Faults) -> dict[str, Any]:
+    """The composed form, still unchecked. Where a fault leaves no sensible value, a harmless one stands in for it."""
+    result: dict[str, Any] = {key: value for key, value in data.items() if key not in ("uses", "with")}
+    for key in ("params", "space", "order", "map", "cluster", "dispatch"):
+        if key in data and data[key] is None:
+            message = f"`{key}` is empty"
+            faults.add("E012", (key,), message, found="nothing", expected="a mapping", mend="remove it, or fill it in")
+            result[key] = {"map": {}, "cluster": {}}.get(key)
+            if key in ("params", "space", "order"):
+                result[key] = {}
+            if key == "dispatch":
+                result[key] = {"single": {}}
+    if "uses" in data:
+        _use_preset(data, result, faults)
+    elif "with" in data:
+        message = "`with` gives arguments to a preset, but no preset is named"
+        faults.add("E011", ("with",), message, expected="`uses`", mend="name the preset: `uses: ...`", key=True)
+    if "map" in data and "order" in data and "uses" not in data:
+        _exclude(("map",), ("order",), faults, "the formulas of `map` are the order")
+    if isinstance(result.get("order"), dict):
+        result["order"] = _order(result["order"], ("order",), faults)
+    if isinstance(cluster := result.get("cluster"), dict) and data.get("cluster") is not None:
+        faults.origin[("cluster", "shape")] = ("cluster",)
+        result["cluster"] = {
+            "shape": {key: value for key, value in cluster.items() if key != "ragged"},
+            **({"ragged": cluster["ragged"]} if "ragged" in cluster else {}),
+        }
+    if "dispatch" in result:
+        result["dispatch"] = _dispatch(result["dispatch"], faults)
+    kernel = result.get("kernel")
+    if isinstance(kernel, dict) or (isinstance(kernel, str) and kernel != "trace"):
+        mend = close_match(kernel, ("trace",)) if isinstance(kernel, str) else None
+        message = "this kernel is not available in this version"
+        found, expected = described(kernel), "trace"
+        faults.add("E015", ("kernel",), message, found=found, expected=expected, mend=mend or "write `kernel: trace`")
+        del result["kernel"]
+    if result.get("order") is None and result.get("map") is None and isinstance(result.get("space"), dict):
+        result["order"] = {"loops": list(result["space"])}
+    return result
+
+
+def _exclude(first: Path, second: Path, faults: Faults, reason: str) -> None:
+    """Two keys stand beside one another that must not: report the later of them."""
+    spans = faults.document.key_spans
+    early, late = sorted((first, second), key=lambda path: (spans[path].line, spans[path].column))
+    mend = f"remove `{early[-1]}` or `{late[-1]}`"
+    faults.add("E014", late, f"`{late[-1]}` cannot stand beside `{early[-1]}`: {reason}", mend=mend, key=True)
+
+
+def _use_preset(data: dict[str, Data], result: dict[str, Any], faults: Faults) -> None:
+    """Put the preset's composed form into `result`, or a stand-in where its arguments are wrong."""
+    for key in ("space", "order", "map", "cluster"):
+        if key in data:
+            message = f"`{key}` cannot stand beside `uses`: the preset says it"
+            advice = f"remove `{key}`, or remove `uses` and `with` (`schedc expand` prints the composed form)"
+            faults.add("E014", (key,), message, mend=advice, key=True)
+            result.pop(key, None)
+    own_dispatch = "dispatch" not in data
+    result["space"], result["order"] = {}, {}
+    if own_dispatch:
+        result["dispatch"] = {"single": {}}
+    uses = data["uses"]
+    if not isinstance(uses, str):
+        expected = f"one of: {', '.join(PRESETS)}"
+        faults.add("E012", ("uses",), "`uses` must name a preset", found=described(uses), expected=expected)
+        return
+    if uses in UNAVAILABLE:
+        message, expected = f"the preset {uses} is not available in this version", f"one of: {', '.join(PRESETS)}"
+        faults.add("E015", ("uses",), message, found=uses, expected=expected)
+        return
+    preset = PRESETS.get(uses)
+    if preset is None:
+        expected, found = f"one of: {', '.join(PRESETS)}", described(uses)
+        mend = close_match(uses, PRESETS)
+        faults.add("E030", ("uses",), "no preset has this name", found=found, expected=expected, mend=mend)
+        return
+    arguments = _arguments(preset, data.get("with", {}), faults, own_dispatch, declared_params(data))
+    if arguments is None:
+        return
+    expansion = preset.expand(arguments)
+    result["space"], result["order"] = expansion.composed["space"], expansion.composed["order"]
+    if own_dispatch:
+        result["dispatch"] = expansion.composed["dispatch"]
+    for path, argument in expansion.origin.items():
+        if own_dispatch or path[0] != "dispatch":
+            faults.origin[path] = ("with", argument) if argument in arguments else ("uses",)
+    for path in (("space",), ("order",), *([("dispatch",)] if own_dispatch else [])):
+        faults.origin.setdefault(path, ("uses",))
+
+
+def _arguments(
+    preset: Preset, given: Data, faults: Faults, own_dispatch: bool, params: set[str] | None
+) -> dict[str, Data] | None:
+    """The arguments, or None where one is wrong."""
+    before = len(faults.found)
+    if given is None and ("with",) not in faults.document.spans:
+        given = {}
+    if not isinstance(given, dict):
+        faults.add("E031", ("with",), "`with` must be a mapping", found=described(given), expected=preset.usage())
+        return None
+    for name, value in given.items():
+        argument = preset.arguments.get(name)
+        if argument is None:
+            message, mend = f"{preset.name} has no argument `{name}`", close_match(name, preset.arguments)
+            faults.add("E031", ("with", name), message, expected=preset.usage(), mend=mend, key=True)
+        else:
+            _argument(argument, value, ("with", name), faults, params, preset)
+    missing = [
+        argument.name
+        for argument in preset.arguments.values()
+        if argument.required and argument.name not in given and (own_dispatch or not argument.kind.dispatch)
+    ]
+    if missing:
+        listed = ", ".join(f"`{name}`" for name in missing)
+        message = f"{preset.name} needs {listed}"
+        mend = f"add {listed} to `with`"
+        place: Path = ("with",) if ("with",) in faults.document.spans else ("uses",)
+        faults.add("E031", place, message, expected=preset.usage(), mend=mend, key=place == ("with",))
+    return given if len(faults.found) == before else None
+
+
+def _argument(
+    argument: Argument, value: Data, path: Path, faults: Faults, params: set[str] | None, preset: Preset
+) -> None:
+    kind = argument.kind
+    if (value is None and argument.nullable) or (kind.minimum is None and isinstance(value, bool)):
+        return
+    if kind.minimum is not None and isinstance(value, str):
+        check_formula(value, path, faults, params, with_index=False)
+        return
+    if kind.minimum is None or isinstance(value, bool) or not isinstance(value, int) or value < kind.minimum:
+        message = f"`{argument.name}` must be {kind}{' (or null)' if argument.nullable else ''}"
+        faults.add("E031", path, message, found=described(value), expected=preset.usage())
+
+
+def _order(order: dict[str, Any], path: Path, faults: Faults) -> dict[str, Any]:
+    """Write out the short forms of an order and of its pieces."""
+    result = dict(order)
+    if "curve" in result:
+        message = "`curve` is not available in this version"
+        faults.add("E015", (*path, "curve"), message, expected="`loops`", mend="give `loops` instead", key=True)
+        del result["curve"]
+    for key in ("loops", "pieces"):
+        if key in result and result[key] is None:
+            faults.add("E012", (*path, key), f"`{key}` is empty", found="nothing", expected="a list")
+            del result[key]
+    if "loops" in order and "pieces" in order:
+        reason = "the pieces are walked one after another"
+        _exclude((*path, "loops"), (*path, "pieces"), faults, reason)
+    if isinstance(split := result.get("split"), dict):
+        result["split"] = {a: by if isinstance(by, dict | list) else {"by": by} for a, by in split.items()}
+    if isinstance(pieces := result.get("pieces"), list):
+        result["pieces"] = [
+            _order(piece, (*path, "pieces", n), faults) if isinstance(piece, dict) else piece
+            for n, piece in enumerate(pieces)
+        ]
+    if isinstance(part := result.get("part"), dict):
+        pairs = {a: tuple(ends) if isinstance(ends, list) and len(ends) == 2 else ends for a, ends in part.items()}
+        result["part"] = pairs
+    return result
+
+
+def _dispatch(dispatch: Data, faults: Faults) -> Any:
+    """Write out the short forms of a dispatch; exactly one mode is left."""
+    if isinstance(dispatch, str):
+        if dispatch in _LATER_DISPATCH:
+            return _later_dispatch(dispatch, ("dispatch",), faults, key=False)
+        if dispatch not in Dispatch.model_fields:
+            expected, mend = "single or static", close_match(dispatch, Dispatch.model_fields)
+            found = described(dispatch)
+            faults.add("E012", ("dispatch",), "there is no such dispatch", found=found, expected=expected, mend=mend)
+            return {"single": {}}
+        return {dispatch: {}}
+    if not isinstance(dispatch, dict):
+        return dispatch
+    if not dispatch:
+        faults.add("E011", ("dispatch",), "a dispatch has one mode", found="none", expected="single or static")
+        return {"single": {}}
+    later = [mode for mode in dispatch if mode in _LATER_DISPATCH]
+    for mode in later:
+        _later_dispatch(mode, ("dispatch", mode), faults, key=True)
+    modes = [mode for mode in dispatch if mode in Dispatch.model_fields or mode in later]
+    for mode in modes[1:]:
+        reason = "a dispatch has one mode"
+        _exclude(("dispatch", modes[0]), ("dispatch", mode), faults, reason)
+    rest = {mode: {} if value is None else value for mode, value in dispatch.items() if mode not in later}
+    return rest if modes and modes[0] in rest else {"single": {}, **rest}
+
+
+def _later_dispatch(mode: str, path: Path, faults: Faults, *, key: bool) -> dict[str, Data]:
+    message = f"dispatch {mode} is not available in this version"
+    faults.add("E015", path, message, found=mode, expected="single or static", key=key)
+    return {"single": {}}

@@ -1,0 +1,454 @@
+"""The verbs of the product as functions: load, check, expand, trace, emit, compile. The CLI and the service are thin.
+
+Every function raises SpecError, and nothing else, for what a user can get wrong.
+"""
+
+from __future__ import annotations
+
+import functools
+import hashlib
+import json
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from importlib.metadata import PackageNotFoundError
+from importlib.metadata import version as distribution_version
+from typing import Any, Literal, get_args
+
+from sched_compiler import loader, registry
+from sched_compiler.artifact import JSON, Artifact, Emit
+from sched_compiler.build import Built, build
+from sched_compiler.diagnostics import Diagnostic, Span, SpecError
+from sched_compiler.dispatch import GRID_LIMIT
+from sched_compiler.evaluate import evaluate
+from sched_compiler.expr import Expr, RangeError, equations, to_text
+from sched_compiler.loader import LoadedSpec
+from sched_compiler.program import TRACE_BLOCK, Program, place
+from sched_compiler.registry import Backend, BackendError, ToolMissingError, TraceRequest
+from sched_compiler.schedule import Schedule
+from sched_compiler.spec import Dispatch, Static
+from sched_compiler.traces import Trace, trace_numpy
+from sched_compiler.verify import Verdict, Verification, verify
+
+#: Changed whenever a key or a manifest changes its meaning.
+SCHEMA = 1
+#: Changed whenever the IR gives other expressions for some spec.
+IR_VERSION = "1"
+
+Engine = Literal["numpy", "cuda", "ptx", "gpu"]
+#: The place of what stands in no file.
+_REQUEST = Span("<request>", 1, 1, 1, 1)
+#: Tiles that one trace may hold.
+MOST_TRACED = 1 << 24
+
+
+# -- load, check ----------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class CheckReport:
+    """Whether a spec holds, and everything found about it."""
+
+    file: str
+    diagnostics: tuple[Diagnostic, ...]
+    verdicts: tuple[Verdict, ...]
+
+    @property
+    def ok(self) -> bool:
+        """Every property is proven and nothing is an error; warnings do not count."""
+        return all(v.status == "proven" for v in self.verdicts) and not any(
+            d.severity == "error" for d in self.diagnostics
+        )
+
+    def as_json(self) -> dict[str, Any]:
+        return {
+            "file": self.file,
+            "ok": self.ok,
+            "diagnostics": [d.as_json() for d in self.diagnostics],
+            "verdicts": [{"property": v.property, "status": v.status, "how": v.how} for v in self.verdicts],
+        }
+
+
+@dataclass(frozen=True, slots=True)
+class Checked:
+    """A spec that has been built and verified."""
+
+    loaded: LoadedSpec
+    built: Built
+    verification: Verification
+
+    @property
+    def schedule(self) -> Schedule:
+        return self.built.schedule
+
+
+def check_text(text: str, file: str = "<spec>") -> CheckReport:
+    """Everything that can be said of a spec. Never raises for what stands in it."""
+    try:
+        checked = _checked(loader.load(text, file))
+    except SpecError as e:
+        return CheckReport(file, e.diagnostics, ())
+    diagnostics = (*checked.verification.diagnostics, *checked.built.warnings)
+    return CheckReport(file, diagnostics, checked.verification.verdicts)
+
+
+def check(text: str, file: str = "<spec>") -> Checked:
+    """The built and proven spec. Raises SpecError unless every property is proven."""
+    return prove(loader.load(text, file))
+
+
+def prove(loaded: LoadedSpec) -> Checked:
+    """Build and verify a loaded spec. Raises SpecError unless every property is proven."""
+    checked = _checked(loaded)
+    if not checked.verification.proven:
+        raise SpecError(checked.verification.diagnostics)
+    return checked
+
+
+def _checked(loaded: LoadedSpec) -> Checked:
+    built = build(loaded)
+    verification = verify(built.schedule, loaded)
+    if not verification.proven and not verification.diagnostics:
+        open_ = [v for v in verification.verdicts if v.status != "proven"]
+        found = "; ".join(f"{v.property}: {v.how}" for v in open_)
+        diagnostic = loaded.diagnostic("E064", (), "a property of the schedule is not proven", found=found)
+        verification = replace(verification, diagnostics=(diagnostic,))
+    return Checked(loaded, built, verification)
+
+
+def expand(text: str, file: str = "<spec>") -> str:
+    """The composed form of a spec, as YAML."""
+    return loader.to_yaml(loader.load(text, file).spec)
+
+
+# -- trace ----------------------------------------------------------------------------------------------------
+
+
+def trace(
+    text: str,
+    file: str = "<spec>",
+    *,
+    values: Mapping[str, int] | None = None,
+    workers: int | None = None,
+    engine: Engine = "numpy",
+    follow: Sequence[int] | None = None,
+) -> Trace:
+    """The tiles of each worker, in order, at these parameter values.
+
+    `workers` overrides the spec's number, except under `single`, which has one for each item. `follow` lists the
+    workers to follow; all of them by default. Raises SpecError for a value that is missing or out of its range.
+    """
+    loaded = loader.load(text, file)
+    if workers is not None and loaded.spec.dispatch.static is not None:
+        if not 1 <= workers <= GRID_LIMIT:
+            raise SpecError([_launch_fault(loaded, "workers", str(workers), f"1 to {GRID_LIMIT}")])
+        static = Static(workers=workers)
+        loaded = replace(loaded, spec=loaded.spec.model_copy(update={"dispatch": Dispatch(static=static)}))
+    checked = prove(loaded)
+    schedule = checked.schedule
+    given = _values(loaded, schedule, values or {})
+    if not schedule.dispatch.fixed:
+        raise loaded.error(
+            "E070", ("dispatch", "static", "workers"), "how many workers are launched is not in the spec",
+            found="grid", expected="a number of workers", mend="give --workers N",
+        )  # fmt: skip
+    items, count = (int(v[0]) for v in evaluate([schedule.items, schedule.dispatch.workers], given))
+    if items * schedule.cluster_size > MOST_TRACED and follow is None:
+        raise SpecError([_launch_fault(loaded, "tiles", str(items), f"at most {MOST_TRACED} to trace")])
+    followed = range(count) if follow is None else follow
+    if len(followed) > MOST_TRACED:
+        raise SpecError([_launch_fault(loaded, "workers", str(len(followed)), f"at most {MOST_TRACED} to follow")])
+    for w in followed if follow is not None else ():
+        if not 0 <= w < count:
+            raise SpecError([_launch_fault(loaded, "worker", str(w), f"0 to {count - 1}")])
+    request = TraceRequest(given, count, followed)
+    return Trace(loaded.axes, count, _run(checked, request, engine))
+
+
+def _run(checked: Checked, request: TraceRequest, engine: Engine) -> list[Any]:
+    if engine == "numpy":
+        return trace_numpy(checked.schedule, request)
+    program = _placed(checked)
+    try:
+        return registry.engine(engine)(program, request)
+    except ToolMissingError as e:
+        raise checked.loaded.error("E073", (), f"the engine {engine} needs what is not here", found=str(e)) from None
+    except BackendError as e:
+        raise _refused(checked.loaded, engine, e) from None
+
+
+def _values(loaded: LoadedSpec, schedule: Schedule, values: Mapping[str, int]) -> dict[str, int]:
+    """Parameter values, complete and in range."""
+    declared = {p.name: (p.var.lo, p.var.hi) for p in schedule.params}
+    faults: list[Diagnostic] = []
+    for name, value in values.items():
+        if name not in declared:
+            known = ", ".join(declared) or "no parameters"
+            faults.append(_launch_fault(loaded, name, str(value), f"one of: {known}"))
+        elif not declared[name][0] <= value <= declared[name][1]:
+            lo, hi = declared[name]
+            faults.append(_launch_fault(loaded, name, str(value), f"{lo} to {hi}"))
+    for name, (lo, hi) in declared.items():
+        if name not in values:
+            faults.append(_launch_fault(loaded, name, "no value", f"{lo} to {hi}", mend=f"give --set {name}={lo}"))
+    if faults:
+        raise SpecError(faults)
+    return dict(values)
+
+
+def _launch_fault(loaded: LoadedSpec, name: str, found: str, expected: str, mend: str | None = None) -> Diagnostic:
+    path = ("params", name) if name in loaded.spec.params else ()
+    return loaded.diagnostic(
+        "E070", path, f"{name}: this launch is not possible", found=found, expected=expected, mend=mend
+    )
+
+
+# -- emit, compile --------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class CompileRequest:
+    """What to compile: the spec's text, and what it is to become."""
+
+    text: str
+    file: str
+    arch: str
+    backend: str = "cuda"
+    emit: Emit = "cubin"
+
+
+def artifact_key(request: CompileRequest) -> str:
+    """The name of what `request` gives: 64 hexadecimal digits. Raises SpecError."""
+    with _tools():
+        return _key(request, loader.load(request.text, request.file))
+
+
+def compile_spec(request: CompileRequest) -> Artifact:
+    """Compile a spec. Raises SpecError."""
+    with _tools():
+        return _compile(request, loader.load(request.text, request.file))
+
+
+def _compile(request: CompileRequest, loaded: LoadedSpec) -> Artifact:
+    key = _key(request, loaded)
+    backend = backend_named(request.backend)
+    checked = prove(loaded)
+    program = _placed(checked)
+    try:
+        blob = backend.build(program, request.arch, request.emit)
+        resources = backend.resources(blob, program.entry) if request.emit == "cubin" else None
+    except BackendError as e:
+        raise _refused(loaded, request.backend, e) from None
+    manifest = _manifest(request, key, blob, checked, program, backend, resources)
+    return Artifact(key, request.emit, blob, manifest)
+
+
+def emit_text(checked: Checked, to: str, arch: str = "sm_90a") -> str:
+    """`checked` as text: cuda (the header and the trace kernel), ptx, header, or json (the schedule's formulas)."""
+    program = _placed(checked)
+    if to == "json":
+        return json.dumps(describe(checked), indent=2) + "\n"
+    try:
+        backend = registry.printing(to)
+    except KeyError:
+        forms = [form for name in registry.names() for form in registry.get(name).forms]
+        raise SpecError([request_fault("text", to, [*forms, "json"])]) from None
+    with _tools():
+        _require_architecture(backend, arch)
+        return backend.text(program, to, arch)
+
+
+def describe(checked: Checked) -> dict[str, Any]:
+    """The schedule's formulas, in the language of specs, over parameters, `$index`, `$rank`, `$workers`, `tile.AXIS`.
+
+    `where` defines the values `$0`, `$1`, ... that the others share, in an order in which each can be computed.
+    """
+    schedule = checked.schedule
+    extents, coords = [a.extent for a in schedule.axes], list(schedule.coords)
+    totals = [schedule.items, schedule.tiles, schedule.dispatch.workers, schedule.in_bounds]
+    inverse = [] if schedule.inverse is None else [schedule.inverse]
+    where, texts = equations([*extents, *coords, *totals, *inverse])
+    names = [a.name for a in schedule.axes]
+    rank = len(names)
+    items, tiles, workers, in_bounds = texts[2 * rank : 2 * rank + 4]
+    return {
+        "name": schedule.name,
+        "axes": [{"name": name, "extent": text} for name, text in zip(names, texts[:rank], strict=True)],
+        "parameters": [{"name": p.name, "min": p.var.lo, "max": p.var.hi} for p in schedule.params],
+        "items": items,
+        "tiles": tiles,
+        "cluster": [a.cluster for a in schedule.axes],
+        "dispatch": {"kind": schedule.dispatch.name, "workers": workers},
+        "tile": dict(zip(names, texts[rank : 2 * rank], strict=True)),
+        "in_bounds": in_bounds,
+        "index": texts[-1] if inverse else None,
+        "where": where,
+        "index_type": schedule.index_type.name,
+        "verdicts": [{"property": v.property, "status": v.status, "how": v.how} for v in checked.verification.verdicts],
+    }
+
+
+def _placed(checked: Checked) -> Program:
+    try:
+        return place(checked.schedule)
+    except RangeError as e:
+        raise checked.loaded.error(
+            "E063", ("space",), "the arithmetic of this schedule does not fit 64 bits", found=str(e),
+            mend="narrow the parameters' ranges",
+        ) from None  # fmt: skip
+
+
+def backend_named(name: str) -> Backend:
+    """The backend called `name`. Raises SpecError where there is none."""
+    try:
+        return registry.get(name)
+    except KeyError:
+        raise SpecError([request_fault("backend", name, registry.names())]) from None
+
+
+def _require_architecture(backend: Backend, arch: str) -> None:
+    """Refuse an architecture that the backend's compiler does not know. Raises SpecError."""
+    if not re.fullmatch(r"sm_[0-9]{2,3}[a-z]?", arch, re.ASCII) or not backend.supports(arch):
+        raise SpecError([request_fault("architecture", arch, backend.architectures())])
+
+
+@contextmanager
+def _tools() -> Iterator[None]:
+    """A compiler that is not installed is a diagnostic."""
+    try:
+        yield
+    except ToolMissingError as e:
+        raise SpecError([Diagnostic("E073", str(e), _REQUEST)]) from None
+
+
+def request_fault(what: str, found: str, expected: Sequence[str]) -> Diagnostic:
+    """A diagnostic about the request itself, which stands in no file."""
+    return Diagnostic("E053", f"no {what} has this name", _REQUEST, found[:80], f"one of: {', '.join(expected)}")
+
+
+def _key(request: CompileRequest, loaded: LoadedSpec) -> str:
+    backend = backend_named(request.backend)
+    if request.emit not in backend.emits:
+        raise SpecError([request_fault("emit", request.emit, backend.emits)])
+    _require_architecture(backend, request.arch)
+    inputs = {
+        "schema": SCHEMA,
+        "spec": loader.canonical(loaded.spec),
+        "versions": [IR_VERSION, backend.version],
+        "backend": request.backend,
+        "emit": request.emit,
+        "options": list(backend.options(request.emit)),
+        "arch": request.arch,
+        "compiler": backend.compiler(),
+    }
+    text = json.dumps(inputs, sort_keys=True, separators=(",", ":"))
+    return hashlib.sha256(text.encode()).hexdigest()
+
+
+def _refused(loaded: LoadedSpec, backend: str, error: BackendError) -> SpecError:
+    return loaded.error("E071", (), f"{backend} refused the generated source", found=error.log[:2000])
+
+
+def _manifest(
+    request: CompileRequest,
+    key: str,
+    blob: bytes,
+    checked: Checked,
+    program: Program,
+    backend: Backend,
+    resources: registry.Resources | None,
+) -> dict[str, JSON]:
+    """What is needed to load and launch the artifact. Formulas are in the language of specs, over the parameters."""
+    schedule = checked.schedule
+    size = schedule.cluster_size
+    pointer = {"bits": 64, "size": 8}
+    coordinates = program.coord_type
+    parameters: list[dict[str, Any]] = [
+        {"name": "tiles", "type": f"{coordinates.name}*", "role": "output", **pointer},
+        {"name": "counts", "type": "u64*", "role": "output", **pointer},
+        {"name": "capacity", "type": "u64", "role": "trace", "bits": 64, "size": 8},
+        {"name": "first", "type": "u32", "role": "trace", "bits": 32, "size": 4},
+        {"name": "ctas", "type": "u32", "role": "trace", "bits": 32, "size": 4},
+    ]
+    for p in schedule.params:
+        bits = p.var.dtype.bits
+        parameters.append(
+            {"name": p.name, "type": p.var.dtype.name, "role": "parameter", "bits": bits, "size": bits // 8,
+             "min": p.var.lo, "max": p.var.hi}
+        )  # fmt: skip
+    offset = 0
+    for k, parameter in enumerate(parameters):
+        offset = -(-offset // parameter["size"]) * parameter["size"]
+        parameter["order"], parameter["offset"] = k, offset
+        offset += parameter["size"]
+    if resources is not None and tuple((p["offset"], p["size"]) for p in parameters) != resources.offsets:
+        raise AssertionError(f"the cubin's parameters are {resources.offsets}, the manifest's {parameters}")
+    manifest: dict[str, Any] = {
+        "schema": SCHEMA,
+        "key": key,
+        "digest": hashlib.sha256(blob).hexdigest(),
+        "bytes": len(blob),
+        "name": schedule.name,
+        "emit": request.emit,
+        "backend": request.backend,
+        "arch": request.arch,
+        "entry": program.entry,
+        "parameters": parameters,
+        "launch": {
+            "grid": [_times(schedule.dispatch.workers, size), "1", "1"],
+            "cluster": [size, 1, 1],
+            "block": [TRACE_BLOCK, 1, 1],
+            "unit": "CTA",
+            "workers": to_text(schedule.dispatch.workers),
+            "dynamic_shared_bytes": 0,
+            "co_resident": False,
+        },
+        "resources": None if resources is None else {
+            "registers": resources.registers,
+            "static_shared_bytes": resources.static_shared_bytes,
+            "local_bytes": resources.local_bytes,
+        },
+        "schedule": describe(checked),
+        "versions": {
+            "sched_compiler": product_version(),
+            "ir": IR_VERSION,
+            "emitter": backend.version,
+            "compiler": backend.compiler(),
+        },
+    }  # fmt: skip
+    return manifest
+
+
+def _times(workers: Expr, size: int) -> str:
+    """The number of CTAs along x, in the language of specs."""
+    return to_text(workers) if size == 1 else to_text(workers * size)
+
+
+@functools.cache
+def product_version() -> str:
+    """This package's version."""
+    try:
+        return distribution_version("sched-compiler")
+    except PackageNotFoundError:
+        return "0+unknown"
+
+
+def capabilities() -> dict[str, Any]:
+    """What this installation can compile for, asked of its compilers."""
+    found: dict[str, Any] = {}
+    for name in registry.names():
+        backend = registry.get(name)
+        found[name] = {
+            "architectures": list(backend.architectures()),
+            "emits": list(backend.emits),
+            "compiler": backend.compiler(),
+        }
+    return {"version": product_version(), "backends": found, "emits": list(get_args(Emit))}
+
+
+def warm_up() -> None:
+    """Load what the first compile would load: every backend, and its compiler."""
+    text = "{version: 1, name: warm-up, space: {m: 1}, dispatch: {single: {}}}"
+    for name in registry.names():
+        compile_spec(CompileRequest(text, "<warm-up>", registry.get(name).architectures()[-1], name))

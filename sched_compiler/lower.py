@@ -1,0 +1,129 @@
+"""Lowering: divisions become what machines do well, before anything is printed. The value of every node is kept.
+
+A division by a literal is a shift, or a multiplication by a reciprocal that is exact for the dividend's interval. A
+division by a value that does not change in a loop is a multiplication by a reciprocal that is computed once, before it.
+Quotient and remainder share one multiplication. No signed division is left.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Container, Iterable
+
+from sched_compiler.expr import S32, S64, U32, U64, Expr, Graph, fit, topological
+from sched_compiler.rewrite import MOST_LEAVES, leaves, peel
+
+
+def reciprocal(d: int, top: int, bits: int) -> tuple[int, int] | None:
+    """(m, s) with x // d == (x * m >> bits) >> s for every x from 0 to `top`, m below 2^bits; None if there is none.
+
+    With m = ceil(2^k / d) and e = m*d - 2^k, the quotient is exact while x*e < 2^k (Granlund and Montgomery, 1994).
+    The smallest k is taken, so that small values need no shift.
+    """
+    for k in range(bits, 2 * bits):
+        m = -(-(1 << k) // d)
+        if m >> bits:
+            return None
+        if top * (m * d - (1 << k)) < 1 << k:
+            return m, k - bits
+    return None
+
+
+def lower(g: Graph, roots: Iterable[Expr], fixed: Container[str] = ()) -> list[Expr]:
+    """The same values by cheaper operations. `fixed` names the inputs that do not change in the loop around them."""
+    return _Lowering(g, fixed).run(list(roots))
+
+
+class _Lowering:
+    def __init__(self, g: Graph, fixed: Container[str]) -> None:
+        self.g, self.names = g, fixed
+        self._fixed: dict[int, bool] = {}
+
+    def run(self, roots: list[Expr]) -> list[Expr]:
+        new: dict[int, Expr] = {}
+        for node in topological(roots):
+            args = tuple(new[a.id] for a in node.args)
+            if node.op == "div":
+                x, d = args
+                result = self.g.narrow(self.quotient(x, d), node.lo, node.hi)
+            elif node.op == "mod":
+                x, d = args
+                result = self.remainder(x, d, node.lo, node.hi)
+            else:
+                result = self.g.rebuild(node.op, args, node)
+            new[node.id] = self.g.cast(result, node.dtype)
+        return [new[root.id] for root in roots]
+
+    def fixed(self, e: Expr) -> bool:
+        """Whether `e` is known before the loop."""
+        for node in topological([e], self._fixed):
+            if node.id not in self._fixed:
+                own = node.attr in self.names if node.op == "var" else node.op == "const" or bool(node.args)
+                self._fixed[node.id] = own and all(self._fixed[a.id] for a in node.args)
+        return self._fixed[e.id]
+
+    def quotient(self, x: Expr, d: Expr) -> Expr:
+        """x // d, the divisor at least 1."""
+        g = self.g
+        x, d = peel(x), peel(d)
+        if d.op == "select" and self._spreads(d):
+            c, a, b = d.args
+            return g.select(c, self.quotient(x, a), self.quotient(x, b))
+        if x.lo < 0:
+            return self._of_negative(x, d)
+        lo, hi = x.lo // d.hi, x.hi // d.lo
+        if d.value is None:
+            dtype = fit(0, max(x.hi, d.hi))
+            if dtype is U32 and self.fixed(d) and not self.fixed(x):
+                return g.narrow(self._by_fixed(x, d), lo, hi)
+            return g.node("div", (g.cast(x, dtype), g.cast(d, dtype)), None, dtype, lo, hi)
+        if d.value > x.hi:
+            return g.const(0)
+        dtype = fit(0, x.hi)
+        x = g.cast(x, dtype)
+        if d.value & (d.value - 1) == 0:
+            return g.shr(x, d.value.bit_length() - 1)
+        found = reciprocal(d.value, x.hi, dtype.bits)
+        if found is None:
+            return g.node("div", (x, g.const(d.value, dtype)), None, dtype, lo, hi)
+        multiplier, shift = found
+        return g.narrow(g.shr(g.mulhi(x, g.const(multiplier, dtype)), shift), lo, hi)
+
+    def _spreads(self, d: Expr) -> bool:
+        """Whether a choice of divisors is better taken among quotients: every divisor has a cheap one."""
+        if 0 < leaves(d) <= MOST_LEAVES:
+            return True
+        return all(arm.op == "const" or self.fixed(arm) for arm in map(peel, d.args[1:])) and not self.fixed(d)
+
+    def _by_fixed(self, x: Expr, d: Expr) -> Expr:
+        """x // d for 32-bit values, with the 64-bit reciprocal m = (2^64 - 1) // d, which does not change in the loop.
+
+        With r = (2^64 - 1) % d, (x + 1) * m = (x + 1) * (2^64 - 1 - r) / d, so that the product's upper half is the
+        floor of (x + 1) / d less (x + 1) * (1 + r) / (d * 2^64). The latter is below 1 / d, as x + 1 <= 2^32 and
+        1 + r <= d < 2^32; hence the floor is x // d, also for d = 1.
+        """
+        g = self.g
+        wide = g.cast(d, U64)
+        m = g.node("div", (g.const(U64.hi, U64), wide), None, U64, U64.hi // d.hi, U64.hi // d.lo)
+        # not g.add: it would take the narrowest type, and the upper half is that of a 64-bit product
+        after = g.node("add", (g.cast(x, U64), g.const(1, U64)), None, U64, x.lo + 1, x.hi + 1)
+        return g.cast(g.mulhi(after, m), U32)
+
+    def _of_negative(self, x: Expr, d: Expr) -> Expr:
+        """Floor division where the dividend may be negative: -1 - (-1 - x) // d."""
+        g = self.g
+        if d.value is not None and d.value & (d.value - 1) == 0:
+            return g.shr(g.cast(x, S32 if x.dtype.bits == 32 else S64), d.value.bit_length() - 1)
+        below = g.sub(g.const(-1), self.quotient(g.sub(g.const(-1), x, within=(0, -1 - x.lo)), d))
+        if x.hi < 0:
+            return below
+        return g.select(g.lt(x, 0), below, self.quotient(g.narrow(x, 0, x.hi), d))
+
+    def remainder(self, x: Expr, d: Expr, lo: int, hi: int) -> Expr:
+        """x % d, between `lo` and `hi`, from the quotient."""
+        g = self.g
+        if d.value is not None and d.value & (d.value - 1) == 0:
+            return g.band(g.cast(x, U32 if x.dtype.bits == 32 else U64), d.value - 1)
+        multiple = g.mul(self.quotient(x, d), d, within=(min(0, x.lo - d.hi + 1), x.hi))
+        dtype = fit(min(x.lo, multiple.lo, lo), max(x.hi, multiple.hi, hi))
+        # not g.sub: it would see a remainder in this, and write it as one
+        return g.node("sub", (g.cast(x, dtype), g.cast(multiple, dtype)), None, dtype, lo, hi)

@@ -1,0 +1,105 @@
+"""The Program: a Schedule placed in a kernel, its expressions made cheap and sorted by when they are computed.
+
+This is all that a backend sees. What depends on parameters alone is computed once (`invariants`); the rest is
+computed for each tile.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from sched_compiler.dispatch import GRID_LIMIT
+from sched_compiler.expr import Dtype, Expr, topological
+from sched_compiler.lower import lower
+from sched_compiler.schedule import WORKER, WORKERS, Schedule
+
+#: Threads of a block of the trace kernel; one of them records.
+TRACE_BLOCK = 32
+
+
+@dataclass(frozen=True, slots=True)
+class Program:
+    """A schedule ready to be printed. Expressions are lowered: no signed division, no division by a literal."""
+
+    schedule: Schedule
+    identifier: str
+    #: Values that depend on parameters alone and are needed for each tile, operands first.
+    invariants: tuple[Expr, ...]
+    start: Expr  # of the variable `$worker`
+    valid: Expr  # of the variable `$index`
+    advance: Expr  # of the variable `$index`
+    items: Expr
+    workers: Expr
+    coords: tuple[Expr, ...]  # of the variables `$index` and `$rank`
+    in_bounds: Expr  # of the variables `tile.AXIS`
+    inverse: Expr | None  # of the variables `tile.AXIS`
+
+    @property
+    def coord_type(self) -> Dtype:
+        return self.coords[0].dtype
+
+    @property
+    def entry(self) -> str:
+        """The trace kernel's name."""
+        return f"{self.identifier}_trace"
+
+
+def identifier_of(name: str) -> str:
+    """A spec's name as an identifier of C++ and PTX."""
+    return re.sub(r"[^A-Za-z0-9_]", "_", name)
+
+
+def place(schedule: Schedule) -> Program:
+    """`schedule` in the trace kernel."""
+    g, dispatch = schedule.graph, schedule.dispatch
+    index = schedule.any_index
+    worker = g.var(WORKER, 0, GRID_LIMIT - 1)
+    inverse = [] if schedule.inverse is None else [g.cast(schedule.inverse, schedule.index_type)]
+    params = {p.name for p in schedule.params} | ({WORKERS} if not dispatch.fixed else set())
+    lowered = lower(
+        g,
+        [
+            g.cast(dispatch.start(worker, schedule.items), schedule.index_type),
+            dispatch.valid(index, schedule.items),
+            g.cast(dispatch.advance(schedule.index, schedule.items), schedule.index_type),
+            schedule.items,
+            dispatch.workers,
+            schedule.in_bounds,
+            *schedule.coords,
+            *inverse,
+        ],
+        fixed=params if dispatch.loops else (),
+    )
+    start, valid, advance, items, workers, in_bounds = lowered[:6]
+    rank = len(schedule.coords)
+    return Program(
+        schedule=schedule,
+        identifier=identifier_of(schedule.name),
+        invariants=tuple(_invariants(lowered, params)),
+        start=start,
+        valid=valid,
+        advance=advance,
+        items=items,
+        workers=workers,
+        coords=tuple(lowered[6 : 6 + rank]),
+        in_bounds=in_bounds,
+        inverse=lowered[6 + rank] if inverse else None,
+    )
+
+
+def _invariants(roots: Iterable[Expr], params: set[str]) -> list[Expr]:
+    """The largest computations that depend on parameters alone."""
+    roots = list(roots)
+    order = topological(roots)
+    fixed: set[int] = set()
+    for node in order:
+        if (
+            node.op == "const"
+            or (node.op == "var" and node.attr in params)
+            or (node.args and all(a.id in fixed for a in node.args))
+        ):
+            fixed.add(node.id)
+    wanted = {r.id for r in roots} | {a.id for node in order if node.id not in fixed for a in node.args}
+    return [n for n in order if n.id in fixed and n.id in wanted and n.op not in ("const", "var")]

@@ -1,0 +1,133 @@
+"""The composed form as text: YAML for people, canonical JSON for cache keys."""
+
+from __future__ import annotations
+
+import json
+import re
+from typing import Any
+
+from pydantic import BaseModel
+
+from sched_compiler.formula import parse, to_text
+from sched_compiler.spec import Order, Piece, Spec
+
+_WIDTH = 100
+# Text that every YAML reader takes for the same text without quotes, also between braces.
+_PLAIN = re.compile(r"(?:[A-Za-z_(]|[0-9]+ )[A-Za-z0-9_. +*/%()<>=!-]*(?<! )")
+_NOT_TEXT = frozenset(("null", "true", "false", "nan", "inf"))
+
+
+def to_yaml(spec: Spec) -> str:
+    """The spec as YAML in the language's short forms; loading it gives an equal spec."""
+    form: dict[str, Any] = {"version": spec.version, "name": spec.name}
+    if spec.params:
+        form["params"] = {name: {"min": param.min, "max": param.max} for name, param in spec.params.items()}
+    form["space"] = dict(spec.space)
+    if spec.order is not None:
+        form["order"] = _order(spec.order)
+    if spec.map is not None:
+        form["map"] = dict(spec.map)
+    if spec.cluster is not None:
+        ragged = {} if spec.cluster.ragged == "pad" else {"ragged": spec.cluster.ragged}
+        form["cluster"] = {**spec.cluster.shape, **ragged}
+    if spec.dispatch.static is not None:
+        form["dispatch"] = {"static": {"workers": spec.dispatch.static.workers}}
+    else:
+        form["dispatch"] = {"single": {}}
+    if spec.kernel != Spec.model_fields["kernel"].default:
+        form["kernel"] = spec.kernel
+    lines: list[str] = []
+    for key, value in form.items():
+        # The order is what a reader looks at: a line for each of its steps.
+        lines += _lines(key, value, "", block=key in ("order", "map"))
+    return "\n".join(lines) + "\n"
+
+
+def _order(order: Order) -> dict[str, Any]:
+    """Only what differs from the defaults, in the order in which it is applied."""
+    result: dict[str, Any] = {}
+    if isinstance(order, Piece) and order.part:
+        result["part"] = {axis: list(ends) for axis, ends in order.part.items()}
+    if order.fuse:
+        result["fuse"] = order.fuse
+    if order.split:
+        result["split"] = {
+            axis: split.by if split.ragged == "short" else {"by": split.by, "ragged": split.ragged}
+            for axis, split in order.split.items()
+        }
+    if order.pieces is not None:
+        result["pieces"] = [_order(piece) for piece in order.pieces]
+    for key in ("loops", "curve"):
+        if (value := getattr(order, key)) is not None:
+            result[key] = value
+    for key in ("reverse", "serpentine", "rotate"):
+        if value := getattr(order, key):
+            result[key] = value
+    return result
+
+
+def _lines(key: str, value: Any, indent: str, *, block: bool) -> list[str]:
+    flow = _flow(value)
+    if not value or not isinstance(value, dict | list):
+        return [f"{indent}{_key(key)}: {flow}"]
+    short = len(indent) + len(key) + len(flow) + 2 <= _WIDTH
+    if isinstance(value, list):
+        if short and not any(isinstance(item, dict) for item in value):
+            return [f"{indent}{_key(key)}: {flow}"]
+        lines = [f"{indent}{_key(key)}:"]
+        for item in value:
+            if isinstance(item, dict) and item:
+                inner = [line for k, v in item.items() for line in _lines(k, v, indent + "    ", block=False)]
+                lines += [f"{indent}  - {inner[0].lstrip()}", *inner[1:]]
+            else:
+                lines.append(f"{indent}  - {_flow(item)}")
+        return lines
+    if short and not block:
+        return [f"{indent}{_key(key)}: {flow}"]
+    inner = [line for k, v in value.items() for line in _lines(k, v, indent + "  ", block=False)]
+    return [f"{indent}{_key(key)}:", *inner]
+
+
+def _flow(value: Any) -> str:
+    if isinstance(value, dict):
+        return "{" + ", ".join(f"{_key(key)}: {_flow(item)}" for key, item in value.items()) + "}"
+    if isinstance(value, list | tuple):
+        return "[" + ", ".join(map(_flow, value)) + "]"
+    return _text(value) if isinstance(value, str) else str(value)
+
+
+def _text(text: str) -> str:
+    if _PLAIN.fullmatch(text) and text.lower() not in _NOT_TEXT:
+        return text
+    return json.dumps(text, ensure_ascii=False)
+
+
+def _key(key: str) -> str:
+    return key if _PLAIN.fullmatch(key) else json.dumps(key, ensure_ascii=False)
+
+
+def canonical(spec: Spec) -> str:
+    """Canonical JSON of what the spec means, for cache keys: equal for specs that differ only in how they are written.
+
+    Defaults are written out and formulas are in canonical text. Mappings whose keys the user chose are lists of
+    pairs, since their order has a meaning (of axes, of parameters of the kernel, of ranks in a cluster).
+    """
+    return json.dumps(_canonical(spec, ()), sort_keys=True, separators=(",", ":"))
+
+
+#: Fields that hold formulas, at whatever depth below them.
+_FORMULAS = frozenset(("space", "map", "by", "rotate", "part", "workers"))
+
+
+def _canonical(value: Any, path: tuple[str, ...]) -> Any:
+    if isinstance(value, BaseModel):
+        fields = {name: getattr(value, name) for name in type(value).model_fields}
+        # A field that is not given is left out, so that a field which a later version adds changes no key.
+        return {name: _canonical(field, (*path, name)) for name, field in fields.items() if field is not None}
+    if isinstance(value, dict):
+        return [[key, _canonical(item, path)] for key, item in value.items()]
+    if isinstance(value, list | tuple):
+        return [_canonical(item, path) for item in value]
+    if path and path[-1] in _FORMULAS:
+        return to_text(parse(value))
+    return value

@@ -1,0 +1,286 @@
+"""Rewrite rules: what is simplified while an expression is built.
+
+`Graph` applies the rules of `SIMPLIFY` to every node that it makes. Each rule keeps the value of the node wherever it
+is used, and is tested against brute force.
+"""
+
+from __future__ import annotations
+
+from sched_compiler.expr import U64, Expr, Graph, Rule
+
+# -- simplification at construction ---------------------------------------------------------------------------
+
+
+def peel(e: Expr) -> Expr:
+    """The node under casts that keep its value."""
+    while e.op == "cast" and e.args[0].lo >= e.dtype.lo and e.args[0].hi <= e.dtype.hi:
+        e = e.args[0]
+    return e
+
+
+def _exact(e: Expr) -> bool:
+    """Whether the node's own operation cannot wrap: what its operands imply fits its type."""
+    a, b = e.args
+    if e.op == "mul":
+        corners = (a.lo * b.lo, a.lo * b.hi, a.hi * b.lo, a.hi * b.hi)
+        return min(corners) >= e.dtype.lo and max(corners) <= e.dtype.hi
+    if e.op == "add":
+        return a.lo + b.lo >= e.dtype.lo and a.hi + b.hi <= e.dtype.hi
+    return False
+
+
+def constant_on_the_right(op: str) -> Rule:
+    """3 + x -> x + 3"""
+
+    def rule(g: Graph, args: tuple[Expr, ...]) -> Expr | None:
+        a, b = args
+        if a.op == "const" and b.op != "const":
+            return g.add(b, a) if op == "add" else g.mul(b, a)
+        return None
+
+    return rule
+
+
+def add_zero(g: Graph, args: tuple[Expr, ...]) -> Expr | None:
+    """x + 0 -> x"""
+    a, b = args
+    return a if b.value == 0 else None
+
+
+def sub_zero(g: Graph, args: tuple[Expr, ...]) -> Expr | None:
+    """x - 0 -> x"""
+    a, b = args
+    return a if b.value == 0 else None
+
+
+def sub_self(g: Graph, args: tuple[Expr, ...]) -> Expr | None:
+    """x - x -> 0"""
+    return g.const(0) if peel(args[0]) is peel(args[1]) else None
+
+
+def add_constants(g: Graph, args: tuple[Expr, ...]) -> Expr | None:
+    """(x + 3) + 4 -> x + 7"""
+    a, b = peel(args[0]), args[1]
+    if b.value is not None and a.op == "add" and a.args[1].value is not None and _exact(a):
+        return g.add(peel(a.args[0]), b.value + a.args[1].value)
+    return None
+
+
+def sub_constants(g: Graph, args: tuple[Expr, ...]) -> Expr | None:
+    """(x + 7) - 4 -> x + 3"""
+    a, b = peel(args[0]), args[1]
+    if b.value is not None and a.op == "add" and a.args[1].value is not None and _exact(a):
+        rest = a.args[1].value - b.value
+        x = peel(a.args[0])
+        return g.add(x, rest) if rest >= 0 else g.sub(x, -rest)
+    return None
+
+
+def sub_whole_multiples(g: Graph, args: tuple[Expr, ...]) -> Expr | None:
+    """x - x // d * d -> x % d"""
+    x, product = peel(args[0]), peel(args[1])
+    if product.op == "mul" and _exact(product):
+        quotient, d = peel(product.args[0]), peel(product.args[1])
+        if quotient.op == "div":
+            divisor = peel(quotient.args[1])
+            same = divisor is d or (d.value is not None and divisor.value == d.value)
+            if same and peel(quotient.args[0]) is x:
+                return g.mod(x, d)
+    return None
+
+
+def mul_constants(g: Graph, args: tuple[Expr, ...]) -> Expr | None:
+    """x * 3 * 4 -> x * 12"""
+    a, b = peel(args[0]), args[1]
+    if b.value is not None and b.value > 0 and a.op == "mul" and a.args[1].value is not None and _exact(a):
+        return g.mul(peel(a.args[0]), a.args[1].value * b.value)
+    return None
+
+
+def mul_one(g: Graph, args: tuple[Expr, ...]) -> Expr | None:
+    """x * 1 -> x"""
+    a, b = args
+    return a if b.value == 1 else None
+
+
+def div_one(g: Graph, args: tuple[Expr, ...]) -> Expr | None:
+    """x // 1 -> x"""
+    a, b = args
+    return a if b.value == 1 else None
+
+
+def _multiple_of(e: Expr, d: Expr) -> Expr | None:
+    """q where e is q * d without wrapping, else None."""
+    e, d = peel(e), peel(d)
+    if e.op == "mul" and _exact(e):
+        x, y = peel(e.args[0]), peel(e.args[1])
+        if y is d:
+            return x
+        if x is d:
+            return y
+        if y.value is not None and d.value is not None and y.value % d.value == 0:
+            return e.graph.mul(x, y.value // d.value)
+    return None
+
+
+def div_of_multiple(g: Graph, args: tuple[Expr, ...]) -> Expr | None:
+    """x * 12 // 4 -> x * 3, and x * d // d -> x"""
+    return _multiple_of(args[0], args[1])
+
+
+def div_of_sum(g: Graph, args: tuple[Expr, ...]) -> Expr | None:
+    """(q * d + r) // d -> q + r // d"""
+    a, d = peel(args[0]), args[1]
+    if a.op == "add" and _exact(a):
+        q = _multiple_of(a.args[0], d)
+        if q is not None:
+            return g.add(q, g.div(peel(a.args[1]), d))
+    return None
+
+
+def div_of_div(g: Graph, args: tuple[Expr, ...]) -> Expr | None:
+    """x // 3 // 4 -> x // 12"""
+    a, d = peel(args[0]), args[1]
+    if d.value is not None and a.op == "div" and a.args[1].value is not None:
+        product = a.args[1].value * d.value
+        if product <= U64.hi:
+            return g.div(peel(a.args[0]), product)
+    return None
+
+
+def mod_of_sum(g: Graph, args: tuple[Expr, ...]) -> Expr | None:
+    """(q * d + r) % d -> r % d, and q * d % d -> 0"""
+    a, d = peel(args[0]), args[1]
+    if _multiple_of(a, d) is not None:
+        return g.const(0)
+    if a.op == "add" and _exact(a) and _multiple_of(a.args[0], d) is not None:
+        return g.mod(peel(a.args[1]), d)
+    return None
+
+
+def mod_of_mod(g: Graph, args: tuple[Expr, ...]) -> Expr | None:
+    """x % 12 % 4 -> x % 4"""
+    a, d = peel(args[0]), args[1]
+    if d.value is not None and a.op == "mod" and a.args[1].value is not None and a.args[1].value % d.value == 0:
+        return g.mod(peel(a.args[0]), d)
+    return None
+
+
+def leaves(e: Expr) -> int:
+    """How many literals a tree of selects chooses from; 0 if it is anything else."""
+    e = peel(e)
+    if e.op == "const":
+        return 1
+    if e.op != "select":
+        return 0
+    then, otherwise = leaves(e.args[1]), leaves(e.args[2])
+    return then + otherwise if then and otherwise else 0
+
+
+#: A choice between more literals than this is computed once instead of everything that follows from it many times.
+MOST_LEAVES = 8
+
+
+def choose_among_results(op: str) -> Rule:
+    """(4 if c else 3) * 5 -> (20 if c else 15): divisors stay literals"""
+
+    def rule(g: Graph, args: tuple[Expr, ...]) -> Expr | None:
+        a, b = peel(args[0]), peel(args[1])
+        if "select" not in (a.op, b.op) or not 0 < leaves(a) * leaves(b) <= MOST_LEAVES:
+            return None
+        build = getattr(g, op)
+        if a.op == "select":
+            return g.select(a.args[0], build(peel(a.args[1]), b), build(peel(a.args[2]), b))
+        return g.select(b.args[0], build(a, peel(b.args[1])), build(a, peel(b.args[2])))
+
+    return rule
+
+
+def min_by_interval(g: Graph, args: tuple[Expr, ...]) -> Expr | None:
+    """min(x, y) -> x where x never exceeds y"""
+    a, b = args
+    if a.hi <= b.lo or a is b:
+        return a
+    return b if b.hi <= a.lo else None
+
+
+def max_by_interval(g: Graph, args: tuple[Expr, ...]) -> Expr | None:
+    """max(x, y) -> y where x never exceeds y"""
+    a, b = args
+    if a.hi <= b.lo or a is b:
+        return b
+    return a if b.hi <= a.lo else None
+
+
+def compare_self(truth: bool) -> Rule:
+    """x < x -> false, x <= x -> true, x == x -> true"""
+
+    def rule(g: Graph, args: tuple[Expr, ...]) -> Expr | None:
+        if peel(args[0]) is peel(args[1]):
+            return g.true() if truth else g.false()
+        return None
+
+    return rule
+
+
+def and_or_constant(op: str) -> Rule:
+    """x and true -> x, x and false -> false, x or true -> true, x or false -> x, x and x -> x"""
+
+    def rule(g: Graph, args: tuple[Expr, ...]) -> Expr | None:
+        neutral = 1 if op == "and" else 0
+        for a, b in (args, args[::-1]):
+            if a.op == "const":
+                return b if a.lo == neutral else a
+        return args[0] if args[0] is args[1] else None
+
+    return rule
+
+
+def not_not(g: Graph, args: tuple[Expr, ...]) -> Expr | None:
+    """not not x -> x, and not of a constant"""
+    a = args[0]
+    if a.op == "const":
+        return g.false() if a.lo else g.true()
+    return a.args[0] if a.op == "not" else None
+
+
+def select_of_not(g: Graph, args: tuple[Expr, ...]) -> Expr | None:
+    """(a if not c else b) -> (b if c else a)"""
+    c, a, b = args
+    return g.select(c.args[0], b, a) if c.op == "not" else None
+
+
+def select_of_select(g: Graph, args: tuple[Expr, ...]) -> Expr | None:
+    """((a if c else x) if c else b) -> (a if c else b), and the same on the other side"""
+    c, a, b = args
+    if a.op == "select" and a.args[0] is c:
+        return g.select(c, a.args[1], b)
+    if b.op == "select" and b.args[0] is c:
+        return g.select(c, a, b.args[2])
+    return None
+
+
+def select_of_truths(g: Graph, args: tuple[Expr, ...]) -> Expr | None:
+    """(true if c else false) -> c, (false if c else true) -> not c"""
+    c, a, b = args
+    if a.op == b.op == "const" and a.dtype is c.dtype:
+        return c if a.lo else g.logical_not(c)
+    return None
+
+
+SIMPLIFY: dict[str, tuple[Rule, ...]] = {
+    "add": (constant_on_the_right("add"), add_zero, add_constants, choose_among_results("add")),
+    "sub": (sub_zero, sub_self, sub_constants, sub_whole_multiples, choose_among_results("sub")),
+    "mul": (constant_on_the_right("mul"), mul_one, mul_constants, choose_among_results("mul")),
+    "div": (div_one, div_of_multiple, div_of_sum, div_of_div, choose_among_results("div")),
+    "mod": (mod_of_sum, mod_of_mod, choose_among_results("mod")),
+    "min": (min_by_interval,),
+    "max": (max_by_interval,),
+    "lt": (compare_self(False),),
+    "le": (compare_self(True),),
+    "eq": (compare_self(True),),
+    "and": (and_or_constant("and"),),
+    "or": (and_or_constant("or"),),
+    "not": (not_not,),
+    "select": (select_of_not, select_of_select, select_of_truths),
+}

@@ -1,0 +1,276 @@
+"""JSON Schema of the spec language, in the forms that users write, for editors and other tools.
+
+It is made from the models and the presets. What depends on more than one place in a spec (that loops name every axis,
+that formulas name declared parameters, that a schedule covers its box) is left to `schedc check`.
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Mapping
+from typing import Any, TypeAlias, get_args
+
+from sched_compiler.checks import IDENTIFIER, MAX_AXES, MAX_PARAMS, NAME
+from sched_compiler.formula import MAX_LENGTH, RESERVED
+from sched_compiler.presets import PRESETS, Preset
+from sched_compiler.spec import Cluster, Dispatch, Model, Order, Param, Piece, Single, Spec, Split, Static
+
+Schema: TypeAlias = "dict[str, Any]"
+
+#: Part of the language, but not of this version.
+_LATER = frozenset(("curve",))
+_FORMULA = {
+    "type": "string",
+    "minLength": 1,
+    "maxLength": MAX_LENGTH,
+    "description": "Integer arithmetic over parameters: + - * // % min max ceil_div, comparisons, `a if c else b`.",
+}
+
+
+def json_schema() -> Schema:
+    """The schema (draft 2020-12) of a spec: a composed form, or a preset with its arguments."""
+    properties = _described(
+        Spec,
+        {
+            "version": ({"const": 1}, "The version of the spec language."),
+            "name": (
+                {"type": "string", "pattern": f"^{NAME.pattern}$"},
+                "The schedule's name: it names the struct, the kernel and the files that are made.",
+            ),
+            "params": (
+                _mapping(_ref("param"), "parameter", at_most=MAX_PARAMS),
+                "Values known only at launch, each with the range that is promised for it.",
+            ),
+            "space": (
+                {**_mapping(_ref("extent"), "axis", at_most=MAX_AXES), "minProperties": 1},
+                "The box of tiles: named axes, and how many tiles each has.",
+            ),
+            "order": (_ref("order"), "The loops over the axes, in whose order tiles are visited."),
+            "map": (
+                _mapping(_ref("formula"), "axis"),
+                "Instead of `order`: each coordinate as a formula of the work index `i`. It is checked, not trusted.",
+            ),
+            "cluster": (_ref("cluster"), "The scheduled item is a cluster of CTAs, with this many along each axis."),
+            "dispatch": (_ref("dispatch"), "Which worker takes which work items."),
+            "kernel": (_choice(Spec, "kernel"), "What is built around the schedule."),
+        },
+    )
+    properties["uses"] = {"enum": list(PRESETS), "description": "A named scheduler, in place of `space` and `order`."}
+    properties["with"] = {"type": "object", "description": "The arguments of the named scheduler."}
+    return {
+        "$schema": "https://json-schema.org/draft/2020-12/schema",
+        "title": "Tile schedule",
+        "description": "A tile schedule: a box of tiles, the order in which they are visited, and who visits them.",
+        "type": "object",
+        "properties": properties,
+        "additionalProperties": False,
+        "required": ["version", "name"],
+        "if": {"required": ["uses"]},
+        "then": {
+            "properties": dict.fromkeys(("space", "order", "map", "cluster"), False),
+            "allOf": [_with(preset) for preset in PRESETS.values()],
+        },
+        "else": {
+            "required": ["space", "dispatch"],
+            "properties": {"with": False},
+            "not": {"required": ["order", "map"]},
+        },
+        "$defs": _definitions(),
+    }
+
+
+def _definitions() -> Schema:
+    order = _order_properties()
+    piece = {"part": {**_ref("part"), "description": "The sub-box that is walked."}, **order}
+    return {
+        "axis": {"type": "string", "pattern": f"^{IDENTIFIER.pattern}$", "description": "The name of an axis."},
+        "parameter": {
+            "type": "string",
+            "pattern": f"^{IDENTIFIER.pattern}$",
+            "not": {"enum": [*sorted(RESERVED), "grid"]},
+            "description": "The name of a parameter.",
+        },
+        "loop": {
+            "type": "string",
+            "pattern": rf"^{IDENTIFIER.pattern}(\.(outer|inner))*$",
+            "description": "An axis, or a part of one that has been split: `m`, `m.outer`, `m.outer.inner`.",
+        },
+        "formula": {"anyOf": [{"type": "integer"}, _FORMULA], "description": "An integer, or a formula."},
+        "extent": _number(0),
+        "positive": _number(1),
+        "param": _object(Param, {
+            "min": ({"type": "integer"}, "The smallest value that is promised."),
+            "max": ({"type": "integer"}, "The largest value that is promised; it sizes the arithmetic."),
+        }),
+        "split": {
+            "anyOf": [
+                _ref("positive"),
+                _object(Split, {
+                    "by": (_ref("positive"), "The number of points of a band."),
+                    "ragged": (
+                        _choice(Split, "ragged"),
+                        "Whether the last band is short, or runs in full with what sticks out marked out of bounds.",
+                    ),
+                }),
+            ],
+            "description": "The size of a band.",
+        },
+        "part": {
+            **_mapping(
+                {"type": "array", "prefixItems": [_ref("extent"), _ref("extent")], "items": False, "minItems": 2,
+                 "description": "From (included), to (excluded)."},
+                "loop",
+            ),
+            "description": "The sub-box: a range of each axis by its outermost part; the others are covered whole.",
+        },
+        "order": _closed(order, Order) | {"description": "A loop nest over the axes."},
+        "piece": _closed(piece, Piece) | {"description": "A sub-box with an order of its own."},
+        "cluster": {
+            "type": "object",
+            "properties": {"ragged": _described(Cluster, {
+                "shape": ({}, ""),
+                "ragged": (
+                    _choice(Cluster, "ragged"),
+                    "Where extents are no multiples of the cluster: mark what sticks out, or reject the spec.",
+                ),
+            })["ragged"]},
+            "additionalProperties": {"type": "integer", "minimum": 1, "description": "CTAs along this axis."},
+            "propertyNames": _ref("axis"),
+            "minProperties": 1,
+            "not": {"required": ["ragged"], "maxProperties": 1},
+            "description": "CTAs of a cluster along each axis; the first-named axis runs fastest in the rank.",
+        },
+        "dispatch": _dispatch(),
+    }  # fmt: skip
+
+
+def _order_properties() -> Schema:
+    loops = {"type": "array", "items": _ref("loop")}
+    return _described(Order, {
+        "fuse": (
+            _mapping({"type": "array", "items": _ref("axis"), "minItems": 2}, "axis"),
+            "New axes, each made of two or more; the last-named runs fastest.",
+        ),
+        "split": (
+            _mapping(_ref("split"), "loop"),
+            "Bands: `{m: 8}` makes `m.outer` (bands) and `m.inner` (points of a band).",
+        ),
+        "loops": (loops, "Every remaining axis or part once, slowest first. Default: as the axes are declared."),
+        "reverse": (loops, "Axes or loops that run downwards."),
+        "serpentine": (
+            _mapping(_ref("loop"), "loop"),
+            "`{m.outer: n.outer}` runs the first downwards whenever the value of the second is odd.",
+        ),
+        "rotate": (_mapping(_ref("formula"), "axis"), "Start an axis at this value, and wrap at its end."),
+        "pieces": (
+            {"type": "array", "items": _ref("piece"), "minItems": 1},
+            "In place of `loops`: sub-boxes walked one after another. It is proven that they tile the box.",
+        ),
+    })  # fmt: skip
+
+
+def _dispatch() -> Schema:
+    modes: dict[str, tuple[Schema, str]] = {
+        "single": (
+            {"anyOf": [_object(Single, {}), {"type": "null"}]},
+            "One work item for each worker: as many workers as items.",
+        ),
+        "static": (
+            _object(Static, {
+                "workers": (
+                    {"anyOf": [{"const": "grid"}, *_number(1)["anyOf"]]},
+                    "The number of workers, CTAs or clusters; `grid` for as many as are launched.",
+                ),
+            }),
+            "Worker w takes items w, w + workers, w + 2*workers, ...",
+        ),
+    }  # fmt: skip
+    mapping = {
+        "type": "object",
+        "properties": _described(Dispatch, modes),
+        "additionalProperties": False,
+        "minProperties": 1,
+        "maxProperties": 1,
+    }
+    return {"anyOf": [{"const": "single"}, mapping], "description": "Exactly one way to hand out the work items."}
+
+
+# -- presets ------------------------------------------------------------------------------------------------------
+
+
+def _with(preset: Preset) -> Schema:
+    """What a preset demands of `with`; what its own dispatch needs only where no other dispatch is given."""
+    arguments = preset.arguments.values()
+    needed = [a.name for a in arguments if a.required and not a.kind.dispatch]
+    own = [a.name for a in arguments if a.required and a.kind.dispatch]
+    parameters = inspect.signature(preset.function).parameters
+    properties: Schema = {}
+    for a in arguments:
+        schema = {"type": "boolean"} if a.kind.minimum is None else _number(a.kind.minimum)
+        if a.nullable:
+            schema = {"anyOf": [*schema["anyOf"], {"type": "null"}]}
+        use = "; not needed where `dispatch` is given" if a.kind.dispatch else ""
+        properties[a.name] = {**schema, "description": f"{str(a.kind).capitalize()}{use}."}
+        if not a.required:
+            properties[a.name]["default"] = parameters[a.name].default
+    form = {
+        "type": "object",
+        "description": inspect.getdoc(preset.function) or preset.usage(),
+        "properties": properties,
+        "additionalProperties": False,
+        "required": needed,
+    }
+    result: Schema = {"properties": {"with": form}}
+    if needed:
+        result["required"] = ["with"]
+    if own:
+        result["anyOf"] = [
+            {"required": ["dispatch"]},
+            {"required": ["with"], "properties": {"with": {"required": own}}},
+        ]
+    return {"if": {"properties": {"uses": {"const": preset.name}}}, "then": result}
+
+
+# -- parts ----------------------------------------------------------------------------------------------------------
+
+
+def _ref(name: str) -> Schema:
+    return {"$ref": f"#/$defs/{name}"}
+
+
+def _number(minimum: int) -> Schema:
+    """An integer of at least `minimum`, or a formula, which is held to it by `schedc check`."""
+    what = f"An integer of at least {minimum}, or a formula that is never below it."
+    return {"anyOf": [{"type": "integer", "minimum": minimum}, _FORMULA], "description": what}
+
+
+def _mapping(values: Schema, keys: str, at_most: int | None = None) -> Schema:
+    bound = {} if at_most is None else {"maxProperties": at_most}
+    return {"type": "object", "additionalProperties": values, "propertyNames": _ref(keys), **bound}
+
+
+def _choice(model: type[Model], field: str) -> Schema:
+    info = model.model_fields[field]
+    return {"enum": list(get_args(info.annotation)), "default": info.default}
+
+
+def _described(model: type[Model], properties: Mapping[str, tuple[Schema, str]]) -> Schema:
+    """The properties with their descriptions, in the order of the model's fields, of which none may be forgotten."""
+    result: Schema = {}
+    for name in model.model_fields:
+        if name not in _LATER:
+            schema, text = properties[name]
+            result[name] = {**schema, "description": text}
+    return result
+
+
+def _closed(properties: Schema, model: type[Model]) -> Schema:
+    required = [name for name, info in model.model_fields.items() if info.is_required()]
+    result: Schema = {"type": "object", "properties": properties, "additionalProperties": False}
+    if "loops" in properties:
+        result["not"] = {"required": ["loops", "pieces"]}
+    return {**result, **({"required": required} if required else {})}
+
+
+def _object(model: type[Model], properties: Mapping[str, tuple[Schema, str]]) -> Schema:
+    return _closed(_described(model, properties), model)

@@ -1,0 +1,99 @@
+"""The spec language's models: what a loaded spec is, before anything is built from it.
+
+Formulas are kept as they were written (an integer or text); `sched_compiler.formula` parses them.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal
+
+from pydantic import BaseModel, ConfigDict, Field, GetPydanticSchema
+from pydantic_core import core_schema
+
+#: An integer, or the text of a formula over run-time parameters. One fault is given where a value is neither,
+#: rather than one for each alternative.
+FormulaText = Annotated[
+    int | str,
+    GetPydanticSchema(
+        lambda _source, _handler: core_schema.union_schema(
+            [core_schema.int_schema(strict=True), core_schema.str_schema(strict=True)],
+            custom_error_type="formula_type",
+            custom_error_message="an integer or a formula",
+        )
+    ),
+]
+
+
+class Model(BaseModel):
+    model_config = ConfigDict(extra="forbid", strict=True, frozen=True, populate_by_name=True)
+
+
+class Param(Model):
+    """A value known only at launch, with the range that is promised for it (both ends included)."""
+
+    min: int
+    max: int
+
+
+class Split(Model):
+    """Bands of `by` points; the last is short, or run in full (`pad`)."""
+
+    by: FormulaText
+    ragged: Literal["short", "pad"] = "short"
+
+
+class Order(Model):
+    """A loop nest over the axes in scope: the axes it makes, and the order in which they are walked."""
+
+    fuse: dict[str, list[str]] = Field(default_factory=dict)
+    split: dict[str, Split] = Field(default_factory=dict)
+    loops: list[str] | None = None
+    reverse: list[str] = Field(default_factory=list)
+    serpentine: dict[str, str] = Field(default_factory=dict)
+    rotate: dict[str, FormulaText] = Field(default_factory=dict)
+    pieces: list[Piece] | None = None
+    curve: Literal["hilbert", "morton"] | None = None
+
+
+class Piece(Order):
+    """A sub-box `[from, to)` of the axes in scope, with an order of its own; an axis not named is covered whole."""
+
+    part: dict[str, tuple[FormulaText, FormulaText]] = Field(default_factory=dict)
+
+
+class Cluster(Model):
+    """Tiles of one cluster along each axis, first-named fastest in the CTA's rank."""
+
+    shape: dict[str, int]
+    ragged: Literal["pad", "reject"] = "pad"
+
+
+class Single(Model):
+    """One work item for each worker."""
+
+
+class Static(Model):
+    """Worker w takes items w, w + workers, w + 2*workers, ...; `grid` means as many as are launched."""
+
+    workers: FormulaText  # the word "grid", or a formula
+
+
+class Dispatch(Model):
+    """Exactly one of these is given."""
+
+    single: Single | None = None
+    static: Static | None = None
+
+
+class Spec(Model):
+    """A composed spec: presets have been expanded into this form."""
+
+    version: Literal[1]
+    name: str
+    params: dict[str, Param] = Field(default_factory=dict)
+    space: dict[str, FormulaText]
+    order: Order | None = None
+    map: dict[str, FormulaText] | None = None
+    cluster: Cluster | None = None
+    dispatch: Dispatch
+    kernel: Literal["trace"] = "trace"

@@ -1,0 +1,76 @@
+// Tile schedule blocks-serpentine. Generated: change the spec, not this file.
+//
+//   for (sched::blocks_serpentine s(worker); s.valid(); s.next()) { auto t = s.tile(); ... }
+//
+// A worker is a CTA. Items: 1073.
+#pragma once
+#ifndef SCHED_FUNCTION
+#if defined(__CUDACC__) || defined(__CUDACC_RTC__)
+#define SCHED_FUNCTION __host__ __device__ __forceinline__
+#else
+#define SCHED_FUNCTION inline
+#endif
+namespace sched {
+namespace detail {
+// Upper half of the full product.
+SCHED_FUNCTION unsigned mulhi(unsigned a, unsigned b) {
+  return (unsigned)(((unsigned long long)a * b) >> 32);
+}
+SCHED_FUNCTION unsigned long long mulhi(unsigned long long a, unsigned long long b) {
+#ifdef __CUDA_ARCH__
+  return __umul64hi(a, b);
+#else
+  return (unsigned long long)(((unsigned __int128)a * b) >> 64);
+#endif
+}
+}  // namespace detail
+}  // namespace sched
+#endif
+namespace sched {
+struct blocks_serpentine {
+  using Index = unsigned;
+  struct Tile { int m; int n; };
+
+  Index index;  // the current work index
+
+  SCHED_FUNCTION explicit blocks_serpentine(unsigned worker) {
+    index = (worker < 66u) ? worker : 1073u;
+  }
+  // Whether there is a current tile. Ask before `tile()`.
+  SCHED_FUNCTION bool valid() const {
+    return index < 1073u;
+  }
+  SCHED_FUNCTION void next() {
+    index = index + 66u;
+  }
+  SCHED_FUNCTION Tile tile() const { return index_to_tile(index); }
+  // The number of work items.
+  SCHED_FUNCTION Index items() const {
+    return 1073u;
+  }
+  SCHED_FUNCTION Tile index_to_tile(Index i) const {
+    const bool t0 = i < 1045u;
+    const unsigned t1 = detail::mulhi(i, 29826162u);
+    const unsigned t2 = (i - (t1 * 144u)) >> 4u;
+    const bool t3 = i < 1008u;
+    const unsigned t4 = t3 ? (((((t1 & 1u) == 1u) ? (8u - t2) : t2) * 4u) + ((i & 15u) >> 2u)) : (t0 ? (i - 1008u) : 36u);
+    return Tile{(int)t4, (int)(t3 ? ((t1 * 4u) + (i & 3u)) : (t0 ? 28u : (i - 1045u)))};
+  }
+  // Whether a scheduled tile lies in the space; false for padding.
+  SCHED_FUNCTION bool in_bounds(Tile) const {
+    return true;
+  }
+  // The work index that visits a scheduled tile.
+  SCHED_FUNCTION Index tile_to_index(Tile tile) const {
+    const unsigned t0 = (unsigned)tile.n;
+    const unsigned t1 = (unsigned)tile.m;
+    const unsigned t2 = (unsigned)tile.n;
+    const unsigned t3 = (unsigned)tile.m;
+    const unsigned t4 = t3 >> 2u;
+    const unsigned t5 = t0 >> 2u;
+    const unsigned t6 = ((t5 * 144u) + (((t5 & 1u) == 1u) ? ((8u - t4) * 16u) : (t4 * 16u))) + ((t3 & 3u) * 4u);
+    const unsigned t7 = ((t1 < 36u) && (t2 < 28u)) ? (t6 + (t0 & 3u)) : ((28u <= t2) ? (t1 + 1008u) : (t0 + 1045u));
+    return t7;
+  }
+};
+}  // namespace sched

@@ -1,0 +1,90 @@
+// Tile schedule clusters-2x1. Generated: change the spec, not this file.
+//
+//   for (sched::clusters_2x1 s(worker, rank, p_M, p_N); s.valid(); s.next()) { auto t = s.tile(); ... }
+//
+// A worker is a cluster of 2 CTAs. Items: ((((M + 127) // 128) + 1) // 2) * ((N + 255) // 256).
+#pragma once
+#ifndef SCHED_FUNCTION
+#if defined(__CUDACC__) || defined(__CUDACC_RTC__)
+#define SCHED_FUNCTION __host__ __device__ __forceinline__
+#else
+#define SCHED_FUNCTION inline
+#endif
+namespace sched {
+namespace detail {
+// Upper half of the full product.
+SCHED_FUNCTION unsigned mulhi(unsigned a, unsigned b) {
+  return (unsigned)(((unsigned long long)a * b) >> 32);
+}
+SCHED_FUNCTION unsigned long long mulhi(unsigned long long a, unsigned long long b) {
+#ifdef __CUDA_ARCH__
+  return __umul64hi(a, b);
+#else
+  return (unsigned long long)(((unsigned __int128)a * b) >> 64);
+#endif
+}
+}  // namespace detail
+}  // namespace sched
+#endif
+namespace sched {
+struct clusters_2x1 {
+  using Index = unsigned;
+  struct Tile { int m; int n; };
+
+  unsigned rank;  // this CTA's rank in its cluster
+  unsigned p_M;  // run-time parameter
+  unsigned p_N;  // run-time parameter
+  unsigned k0;  // computed once
+  unsigned k1;  // computed once
+  unsigned k2;  // computed once
+  unsigned k3;  // computed once
+  unsigned k4;  // computed once
+  unsigned long long k5;  // computed once
+  unsigned long long k6;  // computed once
+  Index index;  // the current work index
+
+  SCHED_FUNCTION clusters_2x1(unsigned worker, unsigned rank, unsigned p_M, unsigned p_N) : rank(rank), p_M(p_M), p_N(p_N) {
+    k0 = (p_M + 127u) >> 7u;
+    k1 = ((k0 + 1u) >> 1u) * ((p_N + 255u) >> 8u);
+    k2 = ((((k0 + 1u) >> 1u) + 3u) & 3u) + 1u;
+    k3 = ((((k0 + 1u) >> 1u) + 3u) >> 2u) - 1u;
+    k4 = ((p_N + 255u) >> 8u) * 4u;
+    k5 = 18446744073709551615ull / ((unsigned long long)k4);
+    k6 = 18446744073709551615ull / ((unsigned long long)k2);
+    index = (worker < 66u) ? worker : k1;
+  }
+  // Whether there is a current tile. Ask before `tile()`.
+  SCHED_FUNCTION bool valid() const {
+    return index < k1;
+  }
+  SCHED_FUNCTION void next() {
+    index = index + 66u;
+  }
+  SCHED_FUNCTION Tile tile() const { return index_to_tile(index); }
+  // The number of work items.
+  SCHED_FUNCTION Index items() const {
+    return k1;
+  }
+  SCHED_FUNCTION Tile index_to_tile(Index i) const {
+    const unsigned long long t0 = detail::mulhi((((unsigned long long)i) + 1ull), k5);
+    const unsigned t1 = (unsigned)t0;
+    const bool t2 = t1 == k3;
+    const unsigned t3 = i - (((unsigned)t0) * k4);
+    const unsigned t4 = t3 >> 2u;
+    const unsigned t5 = (unsigned)detail::mulhi((((unsigned long long)t3) + 1ull), k6);
+    const int t6 = (int)((((t1 * 4u) + (t3 - ((t2 ? t5 : t4) * (t2 ? k2 : 4u)))) * 2u) + rank);
+    return Tile{t6, (int)(t2 ? t5 : t4)};
+  }
+  // Whether a scheduled tile lies in the space; false for padding.
+  SCHED_FUNCTION bool in_bounds(Tile tile) const {
+    return ((unsigned)tile.m) < k0;
+  }
+  // The work index that visits a scheduled tile.
+  SCHED_FUNCTION Index tile_to_index(Tile tile) const {
+    const unsigned t0 = (unsigned)tile.m;
+    const unsigned t1 = t0 >> 3u;
+    const unsigned t2 = ((t1 * k4) + (((unsigned)tile.n) * ((t1 == k3) ? k2 : 4u))) + ((t0 >> 1u) & 3u);
+    return t2;
+  }
+};
+}  // namespace sched

@@ -1,0 +1,80 @@
+// Tile schedule gemm-group-major. Generated: change the spec, not this file.
+//
+//   for (sched::gemm_group_major s(worker, p_m_tiles); s.valid(); s.next()) { auto t = s.tile(); ... }
+//
+// A worker is a CTA. Items: m_tiles * 32.
+#pragma once
+#ifndef SCHED_FUNCTION
+#if defined(__CUDACC__) || defined(__CUDACC_RTC__)
+#define SCHED_FUNCTION __host__ __device__ __forceinline__
+#else
+#define SCHED_FUNCTION inline
+#endif
+namespace sched {
+namespace detail {
+// Upper half of the full product.
+SCHED_FUNCTION unsigned mulhi(unsigned a, unsigned b) {
+  return (unsigned)(((unsigned long long)a * b) >> 32);
+}
+SCHED_FUNCTION unsigned long long mulhi(unsigned long long a, unsigned long long b) {
+#ifdef __CUDA_ARCH__
+  return __umul64hi(a, b);
+#else
+  return (unsigned long long)(((unsigned __int128)a * b) >> 64);
+#endif
+}
+}  // namespace detail
+}  // namespace sched
+#endif
+namespace sched {
+struct gemm_group_major {
+  using Index = unsigned;
+  struct Tile { int m; int n; };
+
+  unsigned p_m_tiles;  // run-time parameter
+  unsigned k0;  // computed once
+  unsigned k1;  // computed once
+  unsigned k2;  // computed once
+  unsigned long long k3;  // computed once
+  Index index;  // the current work index
+
+  SCHED_FUNCTION gemm_group_major(unsigned worker, unsigned p_m_tiles) : p_m_tiles(p_m_tiles) {
+    k0 = p_m_tiles * 32u;
+    k1 = (((p_m_tiles > 1u ? p_m_tiles : 1u) + 7u) & 7u) + 1u;
+    k2 = (((p_m_tiles > 1u ? p_m_tiles : 1u) + 7u) >> 3u) - 1u;
+    k3 = 18446744073709551615ull / ((unsigned long long)k1);
+    index = (worker < 132u) ? worker : k0;
+  }
+  // Whether there is a current tile. Ask before `tile()`.
+  SCHED_FUNCTION bool valid() const {
+    return index < k0;
+  }
+  SCHED_FUNCTION void next() {
+    index = index + 132u;
+  }
+  SCHED_FUNCTION Tile tile() const { return index_to_tile(index); }
+  // The number of work items.
+  SCHED_FUNCTION Index items() const {
+    return k0;
+  }
+  SCHED_FUNCTION Tile index_to_tile(Index i) const {
+    const unsigned t0 = i >> 8u;
+    const bool t1 = t0 == k2;
+    const unsigned t2 = i & 255u;
+    const unsigned t3 = t2 >> 3u;
+    const unsigned t4 = (unsigned)detail::mulhi((((unsigned long long)t2) + 1ull), k3);
+    return Tile{(int)((t0 * 8u) + (t2 - ((t1 ? t4 : t3) * (t1 ? k1 : 8u)))), (int)(t1 ? t4 : t3)};
+  }
+  // Whether a scheduled tile lies in the space; false for padding.
+  SCHED_FUNCTION bool in_bounds(Tile) const {
+    return true;
+  }
+  // The work index that visits a scheduled tile.
+  SCHED_FUNCTION Index tile_to_index(Tile tile) const {
+    const unsigned t0 = (unsigned)tile.m;
+    const unsigned t1 = t0 >> 3u;
+    const unsigned t2 = ((t1 * 256u) + (((unsigned)tile.n) * ((t1 == k2) ? k1 : 8u))) + (t0 & 7u);
+    return t2;
+  }
+};
+}  // namespace sched

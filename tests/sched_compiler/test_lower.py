@@ -1,0 +1,204 @@
+"""Lowering is exact over whole ranges, and leaves nothing slow behind."""
+
+from __future__ import annotations
+
+import itertools
+import random
+from collections import Counter
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from sched_compiler.driver import check
+from sched_compiler.evaluate import evaluate
+from sched_compiler.expr import S32, S64, U32, U64, Expr, Graph, RangeError, topological
+from sched_compiler.lower import lower, reciprocal
+from sched_compiler.program import place
+from tests.support.random_expressions import Source
+
+SPECS = sorted((Path(__file__).parents[2] / "specs").glob("*.yaml"))
+DIVISORS = [*range(1, 40), 63, 64, 65, 100, 127, 128, 641, 1000, 65535, 65536, 65537, 2**31 - 1, 2**31, 2**31 + 1,
+            2**32 - 2, 2**32 - 1, 4_294_967_291]  # fmt: skip
+
+
+def boundaries(d: int, top: int) -> list[int]:
+    """Where a wrong reciprocal shows first: both sides of multiples, at the ends of the range and in between."""
+    quotients = {*range(5), *range(max(0, top // d - 4), top // d + 2), *(top // d * k // 17 for k in range(17))}
+    found = {x for q in quotients for x in (q * d - 1, q * d, q * d + 1)}
+    return sorted(x for x in {*found, 0, top - 1, top, top // 2} if 0 <= x <= top)
+
+
+@pytest.mark.parametrize("top", [1, 7, 255, 65535, 2**24, 2**24 + 1, 2**31 - 1, 2**31, 4_294_967_291, 2**32 - 1])
+@pytest.mark.parametrize("bits", [32, 64])
+def test_reciprocals_are_exact_at_all_boundaries(top: int, bits: int) -> None:
+    for d in DIVISORS:
+        found = reciprocal(d, top, bits)
+        if found is not None:
+            m, shift = found
+            assert 0 <= m < 1 << bits
+            assert 0 <= shift < bits
+            assert all((x * m >> bits) >> shift == x // d for x in boundaries(d, top)), (d, top)
+
+
+@pytest.mark.parametrize("top", [2**33, 2**40 + 17, 2**62, 2**63 - 1, 2**64 - 1])
+def test_reciprocals_of_wide_values_are_exact_at_all_boundaries(top: int) -> None:
+    found_some = 0
+    for d in [*DIVISORS, 2**40 + 1, 2**63 - 1, 2**63 + 1]:
+        found = reciprocal(d, top, 64)
+        if found is not None:
+            found_some += 1
+            m, shift = found
+            assert all((x * m >> 64) >> shift == x // d for x in boundaries(d, top)), (d, top)
+    assert found_some > len(DIVISORS) // 2
+
+
+@pytest.mark.parametrize("d", range(3, 60))
+def test_reciprocals_are_exact_for_every_value_of_a_short_word(d: int) -> None:
+    """The theorem holds for any width, so with 8 bits every value can be tried."""
+    for top in range(1, 256):
+        found = reciprocal(d, top, 8)
+        if found is not None:
+            m, shift = found
+            assert all((x * m >> 8) >> shift == x // d for x in range(top + 1))
+
+
+@pytest.mark.parametrize("low", [0, 1, -1, -7, -100])
+@pytest.mark.parametrize("high", [0, 5, 200])
+def test_division_by_literals_is_exact(low: int, high: int) -> None:
+    if low > high:
+        return
+    g = Graph()
+    x = g.var("x", low, high)
+    values = np.arange(low, high + 1)
+    divisors = [d for d in DIVISORS if d < 300]
+    lowered = lower(g, [f(x, d) for d in divisors for f in (g.div, g.mod, g.ceil_div)])
+    got = [np.broadcast_to(v, values.shape).tolist() for v in evaluate(lowered, {"x": values})]
+    want = [f(values, d).tolist() for d in divisors for f in (np.floor_divide, np.mod, lambda v, d: -(-v // d))]
+    assert got == want
+
+
+@pytest.mark.parametrize("top", [2**31 - 1, 2**31, 2**32 - 1, 2**33, 2**63 - 1, 2**64 - 1])
+def test_division_of_large_values_by_literals_is_exact(top: int) -> None:
+    """4,294,967,291 // 7 and its kind: wrong where a trick for signed words is used."""
+    for d in DIVISORS:
+        g = Graph()
+        x = g.var("x", 0, top)
+        values = boundaries(d, top)
+        inputs = {"x": np.array(values, dtype=np.uint64)}
+        quotient, remainder = evaluate(lower(g, [x // d, x % d]), inputs)
+        assert np.broadcast_to(quotient, (len(values),)).tolist() == [v // d for v in values], (d, top)
+        assert np.broadcast_to(remainder, (len(values),)).tolist() == [v % d for v in values], (d, top)
+
+
+@pytest.mark.parametrize(
+    ("low", "high"), [(-(2**31), 2**31 - 1), (-(2**62), 2**62), (-(2**63) + 2**31, 2**63 - 1), (-9, 2**40)]
+)
+def test_signed_division_by_literals_is_exact(low: int, high: int) -> None:
+    for d in (d for d in DIVISORS if d <= 2**31):
+        g = Graph()
+        x = g.var("x", low, high)
+        values = [v for b in boundaries(d, high - low) for v in [low + b] if low <= v <= high]
+        values += [v for v in (-d - 1, -d, -d + 1, -1, 0, 1, d - 1, d) if low <= v <= high]
+        quotient, remainder = evaluate(lower(g, [x // d, x % d]), {"x": np.array(values)})
+        assert quotient.tolist() == [v // d for v in values], d
+        assert np.broadcast_to(remainder, (len(values),)).tolist() == [v % d for v in values], d
+
+
+@pytest.mark.parametrize("fixed", [(), ("d",)])
+@pytest.mark.parametrize("low", [0, -40])
+def test_division_by_run_time_values_is_exact(low: int, fixed: tuple[str, ...]) -> None:
+    g = Graph()
+    x, d = g.var("x", low, 90), g.var("d", 1, 17)
+    grid = np.array(list(itertools.product(range(low, 91), range(1, 18))))
+    lowered = lower(g, [x // d, x % d], fixed)
+    quotient, remainder = evaluate(lowered, {"x": grid[:, 0], "d": grid[:, 1]})
+    assert quotient.tolist() == (grid[:, 0] // grid[:, 1]).tolist()
+    assert remainder.tolist() == (grid[:, 0] % grid[:, 1]).tolist()
+
+
+@pytest.mark.parametrize("top", [9, 2**16, 2**31 - 1, 2**31, 4_294_967_291, 2**32 - 2, 2**32 - 1])
+@pytest.mark.parametrize("most", [40, 2**16, 2**32 - 1])
+def test_one_reciprocal_for_a_divisor_that_does_not_change_is_exact(top: int, most: int) -> None:
+    """The loop multiplies; the only division left is of the reciprocal, which is computed once."""
+    g = Graph()
+    x, d = g.var("x", 0, top), g.var("d", 1, most)
+    lowered = lower(g, [x // d, x % d], {"d"})
+    divisions = [node for node in topological(lowered) if node.op == "div"]
+    assert [node.args[0].value for node in divisions] == [U64.hi]
+    assert Counter(node.op for node in topological(lowered))["mulhi"] == 1
+    chance = random.Random(top)
+    for divisor in [n for n in [*DIVISORS, *(chance.randint(1, most) for _ in range(40))] if n <= most]:
+        values = [*boundaries(divisor, top), *(chance.randint(0, top) for _ in range(40))]
+        quotient, remainder = evaluate(lowered, {"x": np.array(values), "d": divisor})
+        assert quotient.tolist() == [v // divisor for v in values], divisor
+        assert remainder.tolist() == [v % divisor for v in values], divisor
+
+
+def test_a_reciprocal_is_not_made_for_a_dividend_that_does_not_change_either() -> None:
+    g = Graph()
+    x, d = g.var("x", 0, 999), g.var("d", 1, 99)
+    assert [node.op for node in topological(lower(g, [x // d], {"x", "d"}))] == ["var", "var", "div"]
+
+
+@pytest.mark.parametrize("low", [0, -40])
+def test_division_by_a_choice_of_literals_keeps_them_literals(low: int) -> None:
+    g = Graph()
+    x, y = g.var("x", low, 90), g.var("y", 0, 3)
+    d = g.select(g.lt(y, 1), 3, g.select(g.lt(y, 2), 8, 7))
+    grid = np.array(list(itertools.product(range(low, 91), range(4))))
+    lowered = lower(g, [x // d, x % d])
+    assert not any(node.op in ("div", "mod") for node in topological(lowered))
+    divisors = np.array([3, 8, 7, 7])[grid[:, 1]]
+    quotient, remainder = evaluate(lowered, {"x": grid[:, 0], "y": grid[:, 1]})
+    assert quotient.tolist() == (grid[:, 0] // divisors).tolist()
+    assert remainder.tolist() == (grid[:, 0] % divisors).tolist()
+
+
+def assert_cheap(roots: list[Expr]) -> None:
+    """No remainder, no signed division, no division by a literal that has a reciprocal."""
+    for node in topological(roots):
+        assert node.op != "mod", repr(node)
+        if node.op == "div":
+            x, d = node.args
+            assert node.dtype in (U32, U64), repr(node)
+            assert d.value is None or reciprocal(d.value, x.hi, node.dtype.bits) is None, repr(node)
+        if node.op == "mulhi":
+            assert node.dtype in (U32, U64)
+        if node.op == "shr" and node.args[0].dtype in (S32, S64):
+            assert node.args[1].value is not None
+
+
+def test_random_expressions_become_cheap() -> None:
+    chance = random.Random(3)
+    for _ in range(1000):
+        source = Source(chance)
+        try:
+            e, _ = source.number(4)
+        except RangeError:
+            continue
+        assert_cheap(lower(source.g, [e]))
+
+
+@pytest.mark.parametrize("path", SPECS, ids=lambda p: p.stem)
+def test_specs_become_cheap(path: Path) -> None:
+    program = place(check(path.read_text(), path.name).schedule)
+    inverse = [program.inverse] if program.inverse is not None else []
+    assert_cheap([program.start, program.valid, program.advance, program.items, *program.coords, *inverse])
+    fixed = check(path.read_text()).schedule.static
+    if fixed:  # every divisor is one of a few constants
+        assert not any(node.op == "div" for node in topological(program.coords))
+
+
+def test_lowering_shares_the_quotient_with_its_remainder() -> None:
+    g = Graph()
+    x = g.var("x", 0, 10**6)
+    count = Counter(node.op for node in topological(lower(g, [x // 30, x % 30])))
+    assert count["mulhi"] == 1
+
+
+def test_lowering_keeps_types() -> None:
+    g = Graph()
+    x = g.var("x", 0, 2**40)
+    roots = [x // 3, x % 8, g.cast(x % 7, S32), g.lt(x // 5, 9)]
+    assert [e.dtype for e in lower(g, roots)] == [e.dtype for e in roots]

@@ -1,0 +1,179 @@
+"""The meaning of a composed spec, by its definition: written loops that visit the box, points outside it skipped.
+
+Deliberately slow and unlike the compiler: every point of an axis is listed with the values of its loops, and a loop
+runs over the values that really occur under the loops outside it.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Mapping
+from typing import Any
+
+Point = tuple[int, ...]
+
+
+def number(value: Any, env: Mapping[str, int]) -> int:
+    """An extent or bound of a test spec: an integer, or a formula that is also Python."""
+    if isinstance(value, int):
+        return value
+    names = {"ceil_div": lambda a, b: -(-a // b), "min": min, "max": max, **env}
+    return int(eval(value, {"__builtins__": {}}, names))  # the tests' own text
+
+
+def visits(spec: Mapping[str, Any], env: Mapping[str, int]) -> list[tuple[Point, bool]]:
+    """Every scheduled tile in order, and whether it lies in the space."""
+    extents = {name: number(e, env) for name, e in spec["space"].items()}
+    cluster = {k: v for k, v in spec.get("cluster", {}).items() if k != "ragged"}
+    blocks = {name: -(-e // cluster.get(name, 1)) for name, e in extents.items()}
+    order = spec.get("order") or {}
+    axes = {name: {"length": n, "parts": [(name, 1)]} for name, n in blocks.items()}
+    result: list[tuple[Point, bool]] = []
+    ranks = list(itertools.product(*(range(cluster[a]) for a in reversed(cluster))))
+    for point in walk(axes, order, env):
+        for rank in ranks:
+            offset = dict(zip(reversed(cluster), rank, strict=True))
+            tile = tuple(p * cluster.get(a, 1) + offset.get(a, 0) for a, p in zip(extents, point, strict=True))
+            result.append((tile, all(t < e for t, e in zip(tile, extents.values(), strict=True))))
+    return result
+
+
+def walk(scope: dict[str, Any], order: Mapping[str, Any], env: Mapping[str, int]) -> list[Point]:
+    """Positions along the axes in `scope`, in the order in which they are visited."""
+    fuse = order.get("fuse", {})
+    inside = {m for members in fuse.values() for m in members}
+    axes: dict[str, Any] = {}
+    for name, axis in scope.items():
+        for fused, members in fuse.items():
+            if name == next(s for s in scope if s in members):
+                length = 1
+                for m in members:
+                    length *= scope[m]["length"]
+                axes[fused] = {"length": length, "parts": [(fused, 1)]}
+        if name not in inside:
+            axes[name] = dict(axis)
+    splits: dict[str, tuple[int, bool]] = {}
+    for name, split in order.get("split", {}).items():
+        by = split["by"] if isinstance(split, dict) else split
+        splits[name] = (number(by, env), isinstance(split, dict) and split.get("ragged") == "pad")
+    walked: list[dict[str, int]] = []
+    if "pieces" in order:
+        lengths = {name: _scheduled(axis, splits) for name, axis in axes.items()}
+        for piece in order["pieces"]:
+            low, sub = {}, {}
+            for name, axis in axes.items():
+                parts = _parts(axis["parts"], splits)
+                first, unit = parts[0]
+                begin, end = piece.get("part", {}).get(first, (0, None))
+                low[name] = number(begin, env) * unit
+                high = lengths[name] if end is None else min(number(end, env) * unit, lengths[name])
+                sub[name] = {"length": high - low[name], "parts": parts}
+            for point in walk(sub, piece, env):
+                walked.append({n: p + low[n] for n, p in zip(sub, point, strict=True)})
+    else:
+        walked = _loops(axes, splits, order)
+        lengths = {name: _scheduled(axis, splits) for name, axis in axes.items()}
+    return [_outer(point, scope, fuse, order, lengths, env) for point in walked]
+
+
+def _parts(parts: list[tuple[str, int]], splits: dict[str, tuple[int, bool]]) -> list[tuple[str, int]]:
+    """Loops of an axis and how many positions lie under one value of each."""
+    result: list[tuple[str, int]] = []
+    for name, unit in parts:
+        if name in splits:
+            outer, inner = (f"{name}.outer", unit * splits[name][0]), (f"{name}.inner", unit)
+            result += _parts([outer, inner], splits)
+        else:
+            result.append((name, unit))
+    return result
+
+
+def _runs(name: str, value: int, extent: int, splits: dict[str, tuple[int, bool]]) -> bool:
+    """Whether an unpadded axis or part lets this value run; a padded one asks its outer part."""
+    if name not in splits:
+        return value < extent
+    by, pad = splits[name]
+    if not pad and value >= extent:
+        return False
+    return _runs(f"{name}.outer", value // by, -(-extent // by), splits) if pad else True
+
+
+def _scheduled(axis: Mapping[str, Any], splits: dict[str, tuple[int, bool]]) -> int:
+    name, unit = axis["parts"][0]
+    count = 0
+    while _runs(name, count // unit, -(-axis["length"] // unit), splits) and (unit == 1 or count < axis["length"]):
+        count += 1
+    return count
+
+
+def _loops(axes: dict[str, Any], splits: dict[str, tuple[int, bool]], order: Mapping[str, Any]) -> list[dict[str, int]]:
+    parts = {name: _parts(axis["parts"], splits) for name, axis in axes.items()}
+    points: dict[str, list[tuple[int, dict[str, int]]]] = {}
+    for name, axis in axes.items():
+        points[name] = []
+        for p in range(_scheduled(axis, splits)):
+            values, rest = {}, p
+            for part, unit in parts[name]:
+                values[part], rest = rest // unit, rest % unit
+            points[name].append((p, values))
+    loops = order.get("loops") or [part for name in axes for part, _ in parts[name]]
+    owner = {part: name for name in axes for part, _ in parts[name]}
+    down = {part for part in owner for r in order.get("reverse", []) if part == r or part.startswith(r + ".")}
+    serpentine = order.get("serpentine", {})
+    result: list[dict[str, int]] = []
+
+    def run(depth: int, fixed: dict[str, int]) -> None:
+        if depth == len(loops):
+            point = {}
+            for name in axes:
+                point[name] = next(p for p, v in points[name] if all(fixed[k] == v[k] for k in v))
+            result.append(point)
+            return
+        loop = loops[depth]
+        under = [v for _, v in points[owner[loop]] if all(fixed[k] == v[k] for k in v if k in fixed)]
+        values = sorted({v[loop] for v in under})
+        if loop in down:
+            values.reverse()
+        if loop in serpentine and fixed[serpentine[loop]] % 2 == 1:
+            values.reverse()
+        for value in values:
+            run(depth + 1, {**fixed, loop: value})
+
+    run(0, {})
+    return result
+
+
+def _outer(
+    point: dict[str, int],
+    scope: dict[str, Any],
+    fuse: Mapping[str, list[str]],
+    order: Mapping[str, Any],
+    lengths: dict[str, int],
+    env: Mapping[str, int],
+) -> Point:
+    """Rotate, take fused axes apart, turn their members."""
+    rotate = order.get("rotate", {})
+
+    def turned(name: str, position: int, length: int, *, reverse: bool) -> int:
+        if reverse and name in order.get("reverse", []):
+            position = length - 1 - position
+        if name in rotate:
+            position = (position + number(rotate[name], env)) % length
+        return position
+
+    result: dict[str, int] = {}
+    for name, position in point.items():
+        position = turned(name, position, lengths[name], reverse=False)
+        if name not in fuse:
+            result[name] = position
+            continue
+        members = fuse[name]
+        padded = lengths[name]
+        for m in members[1:]:
+            padded = -(-padded // scope[m]["length"])
+        for m in reversed(members[1:]):
+            position, result[m] = divmod(position, scope[m]["length"])
+        result[members[0]] = position
+        for k, m in enumerate(members):
+            result[m] = turned(m, result[m], padded if k == 0 else scope[m]["length"], reverse=True)
+    return tuple(result[name] for name in scope)
