@@ -72,11 +72,12 @@ class CheckReport:
 
 @dataclass(frozen=True, slots=True)
 class Checked:
-    """A spec that has been built and verified."""
+    """A spec that has been built, verified and placed in its kernel."""
 
     loaded: LoadedSpec
     built: Built
     verification: Verification
+    program: Program
 
     @property
     def schedule(self) -> Schedule:
@@ -109,12 +110,19 @@ def prove(loaded: LoadedSpec) -> Checked:
 def _checked(loaded: LoadedSpec) -> Checked:
     built = build(loaded)
     verification = verify(built.schedule, loaded)
+    try:
+        program = place(built.schedule)
+    except RangeError as e:
+        raise loaded.error(
+            "E063", ("space",), "the arithmetic of this schedule does not fit 64 bits", found=str(e),
+            mend="narrow the parameters' ranges",
+        ) from None  # fmt: skip
     if not verification.proven and not verification.diagnostics:
         open_ = [v for v in verification.verdicts if v.status != "proven"]
         found = "; ".join(f"{v.property}: {v.how}" for v in open_)
         diagnostic = loaded.diagnostic("E064", (), "a property of the schedule is not proven", found=found)
         verification = replace(verification, diagnostics=(diagnostic,))
-    return Checked(loaded, built, verification)
+    return Checked(loaded, built, verification, program)
 
 
 def expand(text: str, file: str = "<spec>") -> str:
@@ -169,9 +177,8 @@ def trace(
 def _run(checked: Checked, request: TraceRequest, engine: Engine) -> list[Any]:
     if engine == "numpy":
         return trace_numpy(checked.schedule, request)
-    program = _placed(checked)
     try:
-        return registry.engine(engine)(program, request)
+        return registry.engine(engine)(checked.program, request)
     except ToolMissingError as e:
         raise checked.loaded.error("E073", (), f"the engine {engine} needs what is not here", found=str(e)) from None
     except BackendError as e:
@@ -234,7 +241,7 @@ def _compile(request: CompileRequest, loaded: LoadedSpec) -> Artifact:
     key = _key(request, loaded)
     backend = backend_named(request.backend)
     checked = prove(loaded)
-    program = _placed(checked)
+    program = checked.program
     try:
         blob = backend.build(program, request.arch, request.emit)
         resources = backend.resources(blob, program.entry) if request.emit == "cubin" else None
@@ -246,7 +253,7 @@ def _compile(request: CompileRequest, loaded: LoadedSpec) -> Artifact:
 
 def emit_text(checked: Checked, to: str, arch: str = "sm_90a") -> str:
     """`checked` as text: cuda (the header and the trace kernel), ptx, header, or json (the schedule's formulas)."""
-    program = _placed(checked)
+    program = checked.program
     if to == "json":
         return json.dumps(describe(checked), indent=2) + "\n"
     try:
@@ -287,16 +294,6 @@ def describe(checked: Checked) -> dict[str, Any]:
         "index_type": schedule.index_type.name,
         "verdicts": [{"property": v.property, "status": v.status, "how": v.how} for v in checked.verification.verdicts],
     }
-
-
-def _placed(checked: Checked) -> Program:
-    try:
-        return place(checked.schedule)
-    except RangeError as e:
-        raise checked.loaded.error(
-            "E063", ("space",), "the arithmetic of this schedule does not fit 64 bits", found=str(e),
-            mend="narrow the parameters' ranges",
-        ) from None  # fmt: skip
 
 
 def backend_named(name: str) -> Backend:

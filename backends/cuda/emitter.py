@@ -102,8 +102,9 @@ class _Header:
             printer.names[e.id] = name
         lines, (text,) = printer.print([self.program.start])
         body += [*lines, f"index = {text};"]
-        arguments = ", ".join(f"{t} {n}" for t, n, _ in self.arguments)
-        initialisers = "".join(f"{', ' if k else ' : '}{n}({n})" for k, (_, n) in enumerate(self.kept))
+        # arguments are not called like members: users may compile with -Wshadow
+        arguments = ", ".join(f"{t} {n}" if v is None else f"{t} {n}_" for t, n, v in self.arguments)
+        initialisers = "".join(f"{', ' if k else ' : '}{n}({n}_)" for k, (_, n) in enumerate(self.kept))
         explicit = "explicit " if len(self.arguments) == 1 else ""
         name = self.struct
         return f"  SCHED_FUNCTION {explicit}{name}({arguments}){initialisers} {{\n{_indented(body, 2)}  }}\n"

@@ -43,7 +43,7 @@ struct clusters_2x1 {
   unsigned long long k6;  // computed once
   Index index;  // the current work index
 
-  SCHED_FUNCTION clusters_2x1(unsigned worker, unsigned rank, unsigned p_M, unsigned p_N) : rank(rank), p_M(p_M), p_N(p_N) {
+  SCHED_FUNCTION clusters_2x1(unsigned worker, unsigned rank_, unsigned p_M_, unsigned p_N_) : rank(rank_), p_M(p_M_), p_N(p_N_) {
     k0 = (p_M + 127u) >> 7u;
     k1 = ((k0 + 1u) >> 1u) * ((p_N + 255u) >> 8u);
     k2 = ((((k0 + 1u) >> 1u) + 3u) & 3u) + 1u;

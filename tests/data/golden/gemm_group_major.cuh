@@ -38,7 +38,7 @@ struct gemm_group_major {
   unsigned long long k3;  // computed once
   Index index;  // the current work index
 
-  SCHED_FUNCTION gemm_group_major(unsigned worker, unsigned p_m_tiles) : p_m_tiles(p_m_tiles) {
+  SCHED_FUNCTION gemm_group_major(unsigned worker, unsigned p_m_tiles_) : p_m_tiles(p_m_tiles_) {
     k0 = p_m_tiles * 32u;
     k1 = (((p_m_tiles > 1u ? p_m_tiles : 1u) + 7u) & 7u) + 1u;
     k2 = (((p_m_tiles > 1u ? p_m_tiles : 1u) + 7u) >> 3u) - 1u;
