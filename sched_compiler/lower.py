@@ -95,17 +95,17 @@ class _Lowering:
         return all(arm.op == "const" or self.fixed(arm) for arm in map(peel, d.args[1:])) and not self.fixed(d)
 
     def _by_fixed(self, x: Expr, d: Expr) -> Expr:
-        """x // d for 32-bit values, with the 64-bit reciprocal m = (2^64 - 1) // d, which does not change in the loop.
+        """x // d for 32-bit values, with a reciprocal m = (2^b - 1) // d of b bits, which does not change in the loop.
 
-        With r = (2^64 - 1) % d, (x + 1) * m = (x + 1) * (2^64 - 1 - r) / d, so that the product's upper half is the
-        floor of (x + 1) / d less (x + 1) * (1 + r) / (d * 2^64). The latter is below 1 / d, as x + 1 <= 2^32 and
-        1 + r <= d < 2^32; hence the floor is x // d, also for d = 1.
+        With r = (2^b - 1) % d, (x + 1) * m = (x + 1) * (2^b - 1 - r) / d, so that the product's upper half is the
+        floor of (x + 1) / d less (x + 1) * (1 + r) / (d * 2^b). As 1 + r <= d, the latter is below 1 / d where
+        (x + 1) * d < 2^b; hence the floor is x // d, also for d = 1. 64 bits are always enough.
         """
         g = self.g
-        wide = g.cast(d, U64)
-        m = g.node("div", (g.const(U64.hi, U64), wide), None, U64, U64.hi // d.hi, U64.hi // d.lo)
-        # not g.add: it would take the narrowest type, and the upper half is that of a 64-bit product
-        after = g.node("add", (g.cast(x, U64), g.const(1, U64)), None, U64, x.lo + 1, x.hi + 1)
+        dtype = U32 if (x.hi + 1) * d.hi < 1 << 32 else U64
+        m = g.node("div", (g.const(dtype.hi, dtype), g.cast(d, dtype)), None, dtype, dtype.hi // d.hi, dtype.hi // d.lo)
+        # not g.add: it would take the narrowest type, and the upper half is that of a product of `dtype`
+        after = g.node("add", (g.cast(x, dtype), g.const(1, dtype)), None, dtype, x.lo + 1, x.hi + 1)
         return g.cast(g.mulhi(after, m), U32)
 
     def _of_negative(self, x: Expr, d: Expr) -> Expr:

@@ -129,11 +129,13 @@ class Loops:
             if length.hi <= digit.unit.lo:  # a single value: nothing to decide
                 values[digit.name] = g.const(0)
                 continue
-            last = g.ceil_div(length, digit.unit) - 1
-            tail = (length + (digit.unit - 1)) % digit.unit + 1
+            last, tail = length - 1, digit.unit
+            if digit.unit.value != 1:
+                last = g.ceil_div(length, digit.unit) - 1
+                tail = (length + (digit.unit - 1)) % digit.unit + 1
             others = g.const(1)
             for k, other in enumerate(lengths):
-                if k != loop.axis:
+                if k != loop.axis and other.value != 1:
                     others = others * other
             down = g.true() if loop.reverse else g.false()
             if loop.parity_of is not None:
@@ -153,16 +155,17 @@ class Loops:
             nonlocal rest
             last, top = level.last, level.last.hi
             full = level.unit * level.others
-            up, left = g.div(rest, full, within=(0, top)), rest % full
-            down, left_down = g.sub(last, up, within=(0, top)), left
-            if level.ragged and level.down.value != 0:
-                short = level.tail * level.others
-                first = g.lt(rest, short)
-                after = g.sub(rest, short, within=(0, max(0, rest.hi - short.lo)))
-                down = g.select(first, last, g.sub(last, g.div(after, full) + 1, within=(0, top)))
-                left_down = g.select(first, rest, after % full)
-            rest = g.select(level.down, left_down, left)
-            value = g.select(level.down, down, up)
+            value, left = g.div(rest, full, within=(0, top)), rest % full
+            if level.down.value != 0:  # downwards, or downwards at times
+                down, left_down = g.sub(last, value, within=(0, top)), left
+                if level.ragged:
+                    short = level.tail * level.others
+                    first = g.lt(rest, short)
+                    after = g.sub(rest, short, within=(0, max(0, rest.hi - short.lo)))
+                    down = g.select(first, last, g.sub(last, g.div(after, full) + 1, within=(0, top)))
+                    left_down = g.select(first, rest, after % full)
+                value, left = g.select(level.down, down, value), g.select(level.down, left_down, left)
+            rest = left
             within = (0, self.axes[level.axis].solid.hi - 1)
             band = g.mul(value, level.unit, within=within)
             positions[level.axis] = g.add(positions[level.axis], band, within=within)
@@ -182,14 +185,15 @@ class Loops:
             value = g.div(left[level.axis], level.unit, within=(0, top))
             left[level.axis] = left[level.axis] % level.unit
             full = level.unit * level.others
-            up = g.mul(value, full, within=within)  # iterations come before this one, so there are fewer of them
-            if level.ragged:
-                ahead = g.mul(g.sub(last, value + 1, within=(0, top)), full, within=within)
-                before = g.add(level.tail * level.others, ahead, within=within)
-                down = g.select(g.eq(value, last), 0, before)
-            else:
-                down = g.mul(g.sub(last, value, within=(0, top)), full, within=within)
-            index = g.add(index, g.select(level.down, down, up), within=within)
+            before = g.mul(value, full, within=within)  # iterations come before this one, so there are fewer of them
+            if level.down.value != 0:  # downwards, or downwards at times
+                if level.ragged:
+                    ahead = g.mul(g.sub(last, value + 1, within=(0, top)), full, within=within)
+                    down = g.select(g.eq(value, last), 0, g.add(level.tail * level.others, ahead, within=within))
+                else:
+                    down = g.mul(g.sub(last, value, within=(0, top)), full, within=within)
+                before = g.select(level.down, down, before)
+            index = g.add(index, before, within=within)
             return value
 
         self._walk(encode)

@@ -40,7 +40,7 @@ struct clusters_2x1 {
   unsigned k3;  // computed once
   unsigned k4;  // computed once
   unsigned long long k5;  // computed once
-  unsigned long long k6;  // computed once
+  unsigned k6;  // computed once
   Index index;  // the current work index
 
   SCHED_FUNCTION clusters_2x1(unsigned worker, unsigned rank_, unsigned p_M_, unsigned p_N_) : rank(rank_), p_M(p_M_), p_N(p_N_) {
@@ -50,7 +50,7 @@ struct clusters_2x1 {
     k3 = ((((k0 + 1u) >> 1u) + 3u) >> 2u) - 1u;
     k4 = ((p_N + 255u) >> 8u) * 4u;
     k5 = 18446744073709551615ull / ((unsigned long long)k4);
-    k6 = 18446744073709551615ull / ((unsigned long long)k2);
+    k6 = 4294967295u / k2;
     index = (worker < 66u) ? worker : k1;
   }
   // Whether there is a current tile. Ask before `tile()`.
@@ -71,7 +71,7 @@ struct clusters_2x1 {
     const bool t2 = t1 == k3;
     const unsigned t3 = i - (((unsigned)t0) * k4);
     const unsigned t4 = t3 >> 2u;
-    const unsigned t5 = (unsigned)detail::mulhi((((unsigned long long)t3) + 1ull), k6);
+    const unsigned t5 = detail::mulhi((t3 + 1u), k6);
     const int t6 = (int)((((t1 * 4u) + (t3 - ((t2 ? t5 : t4) * (t2 ? k2 : 4u)))) * 2u) + rank);
     return Tile{t6, (int)(t2 ? t5 : t4)};
   }

@@ -35,14 +35,14 @@ struct gemm_group_major {
   unsigned k0;  // computed once
   unsigned k1;  // computed once
   unsigned k2;  // computed once
-  unsigned long long k3;  // computed once
+  unsigned k3;  // computed once
   Index index;  // the current work index
 
   SCHED_FUNCTION gemm_group_major(unsigned worker, unsigned p_m_tiles_) : p_m_tiles(p_m_tiles_) {
     k0 = p_m_tiles * 32u;
     k1 = (((p_m_tiles > 1u ? p_m_tiles : 1u) + 7u) & 7u) + 1u;
     k2 = (((p_m_tiles > 1u ? p_m_tiles : 1u) + 7u) >> 3u) - 1u;
-    k3 = 18446744073709551615ull / ((unsigned long long)k1);
+    k3 = 4294967295u / k1;
     index = (worker < 132u) ? worker : k0;
   }
   // Whether there is a current tile. Ask before `tile()`.
@@ -62,7 +62,7 @@ struct gemm_group_major {
     const bool t1 = t0 == k2;
     const unsigned t2 = i & 255u;
     const unsigned t3 = t2 >> 3u;
-    const unsigned t4 = (unsigned)detail::mulhi((((unsigned long long)t2) + 1ull), k3);
+    const unsigned t4 = detail::mulhi((t2 + 1u), k3);
     return Tile{(int)((t0 * 8u) + (t2 - ((t1 ? t4 : t3) * (t1 ? k1 : 8u)))), (int)(t1 ? t4 : t3)};
   }
   // Whether a scheduled tile lies in the space; false for padding.
