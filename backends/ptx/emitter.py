@@ -205,9 +205,11 @@ def kernel(program: Program, arch: str) -> str:
         bound[tile_input(axis.name)] = body.in_register(e)
     for k, axis in enumerate(schedule.axes):
         body.emit(f"st.global.{coord.name} [%out+{k * coord.bits // 8}], {bound[tile_input(axis.name)]}")
-    body.value(program.in_bounds, bound)
-    inside, flag = body.in_register(program.in_bounds), body.register(coord)
-    body.emit(f"selp.b{coord.bits} {flag}, 1, 0, {inside}")
+    flag = body.register(coord)
+    if program.in_bounds.value is not None:
+        body.emit(f"mov.b{coord.bits} {flag}, {program.in_bounds.value}")
+    else:
+        body.emit(f"selp.b{coord.bits} {flag}, 1, 0, {body.value(program.in_bounds, bound)}")
     body.emit(f"st.global.{coord.name} [%out+{len(schedule.axes) * coord.bits // 8}], {flag}")
     body.emit(f"add.u64 %out, %out, {row}")
     body.label("NEXT")
