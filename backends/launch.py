@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 import ctypes
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
-from typing import Any
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+from typing import Any, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
 
 from backends.tracing import run_trace_kernel
-from sched_compiler.expr import Dtype
 from sched_compiler.program import TRACE_BLOCK, Program
 from sched_compiler.registry import BackendError, ToolMissingError, TraceRequest, get
 
@@ -21,6 +20,10 @@ _CTYPES: dict[str, Any] = {
     "u64": ctypes.c_uint64,
     "s64": ctypes.c_int64,
 }
+
+#: A value and its type (u32, s32, u64, s64), or an array.
+Argument: TypeAlias = "tuple[int, str] | npt.NDArray[Any]"
+Kernel: TypeAlias = Callable[[int, tuple[int, int, int], Sequence[Argument]], None]
 
 
 def trace(program: Program, request: TraceRequest) -> list[npt.NDArray[np.int64]]:
@@ -81,32 +84,42 @@ class Device:
         finally:
             self._call("cuMemFree", pointer)
 
-    def trace(self, cubin: bytes, program: Program, request: TraceRequest) -> list[npt.NDArray[np.int64]]:
-        """Launch the trace kernel of `cubin`, as many CTAs as the schedule asks for, and follow the given workers."""
+    @contextmanager
+    def kernel(self, cubin: bytes, entry: str) -> Iterator[Kernel]:
+        """The kernel `entry` of `cubin`: call it with (blocks, block shape, arguments).
+
+        An argument is (value, type), or an array: a copy of it in device memory, copied back after the launch.
+        """
         module = self._call("cuModuleLoadData", cubin)
         try:
-            function = self._call("cuModuleGetFunction", module, program.entry.encode())
-            grid = request.workers * program.schedule.cluster_size
-            params = [(request.values[p.name], p.var.dtype) for p in program.schedule.params]
+            function = self._call("cuModuleGetFunction", module, entry.encode())
+
+            def launch(blocks: int, block: tuple[int, int, int], arguments: Sequence[Argument]) -> None:
+                if blocks == 0:  # nothing to do, and no launch that the driver would take
+                    return
+                with ExitStack() as memory:
+                    scalars = [
+                        (memory.enter_context(self._memory(a)), "u64") if isinstance(a, np.ndarray) else a
+                        for a in arguments
+                    ]
+                    values, types = tuple(v for v, _ in scalars), tuple(_CTYPES[name] for _, name in scalars)
+                    self._call("cuLaunchKernel", function, blocks, 1, 1, *block, 0, 0, (values, types), 0)
+                    self._call("cuCtxSynchronize")
+
+            yield launch
+        finally:
+            self._call("cuModuleUnload", module)
+
+    def trace(self, cubin: bytes, program: Program, request: TraceRequest) -> list[npt.NDArray[np.int64]]:
+        """Launch the trace kernel of `cubin`, as many CTAs as the schedule asks for, and follow the given workers."""
+        grid = request.workers * program.schedule.cluster_size
+        params = [(request.values[p.name], p.var.dtype.name) for p in program.schedule.params]
+        with self.kernel(cubin, program.entry) as kernel:
 
             def launch(
                 tiles: npt.NDArray[np.generic], counts: npt.NDArray[np.uint64], capacity: int, first: int, ctas: int
             ) -> None:
-                with self._memory(tiles) as tiles_at, self._memory(counts) as counts_at:
-                    fixed = [(tiles_at, "u64"), (counts_at, "u64"), (capacity, "u64"), (first, "u32"), (ctas, "u32")]
-                    self._launch(function, grid, fixed, params)
+                fixed: list[Argument] = [tiles, counts, (capacity, "u64"), (first, "u32"), (ctas, "u32")]
+                kernel(grid, (TRACE_BLOCK, 1, 1), [*fixed, *params])
 
             return run_trace_kernel(program, request, launch)
-        finally:
-            self._call("cuModuleUnload", module)
-
-    def _launch(
-        self, function: Any, grid: int, fixed: Sequence[tuple[int, str]], params: Sequence[tuple[int, Dtype]]
-    ) -> None:
-        if grid == 0:
-            return
-        arguments = [*fixed, *((value, dtype.name) for value, dtype in params)]
-        values = tuple(value for value, _ in arguments)
-        types = tuple(_CTYPES[name] for _, name in arguments)
-        self._call("cuLaunchKernel", function, grid, 1, 1, TRACE_BLOCK, 1, 1, 0, 0, (values, types), 0)
-        self._call("cuCtxSynchronize")

@@ -52,14 +52,22 @@ def timed(work: Callable[[], object]) -> float:
     return (time.perf_counter() - started) * 1000
 
 
-def interleaved(works: Mapping[str, Callable[[int], object]], repetitions: int, warm: int = 2) -> dict[str, Timing]:
-    """Time each work once in every repetition, in turn, so that all see the same machine. Works take the repetition."""
+def interleaved(
+    works: Mapping[str, Callable[[int], object]],
+    repetitions: int,
+    batches: Mapping[str, int] | None = None,
+    warm: int = 2,
+) -> dict[str, Timing]:
+    """Time each work once in every repetition, in turn, so that all see the same machine. Works take the repetition.
+
+    A work that does several things alike is named in `batches` with their number; its time is that of one.
+    """
     found: dict[str, list[float]] = {name: [] for name in works}
     for repetition in range(-warm, repetitions):
         for name, work in works.items():
             took = timed(lambda work=work, n=repetition: work(n))  # type: ignore[misc]
             if repetition >= 0:
-                found[name].append(took)
+                found[name].append(took / (batches or {}).get(name, 1))
     return {name: Timing(tuple(times)) for name, times in found.items()}
 
 
