@@ -354,6 +354,22 @@ class Graph:
         return self.node(op, args, original.attr, original.dtype, original.lo, original.hi)
 
 
+def may_wrap(node: Expr) -> bool:
+    """Whether an add, sub or mul may leave its type, by the intervals of its operands.
+
+    Where it does, no value that it then has is used (see the module's docstring).
+    """
+    a, b = node.args
+    if node.op == "add":
+        lo, hi = a.lo + b.lo, a.hi + b.hi
+    elif node.op == "sub":
+        lo, hi = a.lo - b.hi, a.hi - b.lo
+    else:
+        corners = (a.lo * b.lo, a.lo * b.hi, a.hi * b.lo, a.hi * b.hi)
+        lo, hi = min(corners), max(corners)
+    return lo < node.dtype.lo or hi > node.dtype.hi
+
+
 def topological(roots: Iterable[Expr], known: Container[int] = ()) -> list[Expr]:
     """Every node that `roots` need, operands first, each once; not looking below nodes whose id is `known`."""
     order: list[Expr] = []

@@ -6,7 +6,7 @@ is used, and is tested against brute force.
 
 from __future__ import annotations
 
-from sched_compiler.expr import U64, Expr, Graph, Rule
+from sched_compiler.expr import U64, Expr, Graph, Rule, may_wrap
 
 # -- simplification at construction ---------------------------------------------------------------------------
 
@@ -16,17 +16,6 @@ def peel(e: Expr) -> Expr:
     while e.op == "cast" and e.args[0].lo >= e.dtype.lo and e.args[0].hi <= e.dtype.hi:
         e = e.args[0]
     return e
-
-
-def _exact(e: Expr) -> bool:
-    """Whether the node's own operation cannot wrap: what its operands imply fits its type."""
-    a, b = e.args
-    if e.op == "mul":
-        corners = (a.lo * b.lo, a.lo * b.hi, a.hi * b.lo, a.hi * b.hi)
-        return min(corners) >= e.dtype.lo and max(corners) <= e.dtype.hi
-    if e.op == "add":
-        return a.lo + b.lo >= e.dtype.lo and a.hi + b.hi <= e.dtype.hi
-    return False
 
 
 def constant_on_the_right(op: str) -> Rule:
@@ -61,7 +50,7 @@ def sub_self(g: Graph, args: tuple[Expr, ...]) -> Expr | None:
 def add_constants(g: Graph, args: tuple[Expr, ...]) -> Expr | None:
     """(x + 3) + 4 -> x + 7"""
     a, b = peel(args[0]), args[1]
-    if b.value is not None and a.op == "add" and a.args[1].value is not None and _exact(a):
+    if b.value is not None and a.op == "add" and a.args[1].value is not None and not may_wrap(a):
         return g.add(peel(a.args[0]), b.value + a.args[1].value)
     return None
 
@@ -69,7 +58,7 @@ def add_constants(g: Graph, args: tuple[Expr, ...]) -> Expr | None:
 def sub_constants(g: Graph, args: tuple[Expr, ...]) -> Expr | None:
     """(x + 7) - 4 -> x + 3"""
     a, b = peel(args[0]), args[1]
-    if b.value is not None and a.op == "add" and a.args[1].value is not None and _exact(a):
+    if b.value is not None and a.op == "add" and a.args[1].value is not None and not may_wrap(a):
         rest = a.args[1].value - b.value
         x = peel(a.args[0])
         return g.add(x, rest) if rest >= 0 else g.sub(x, -rest)
@@ -79,7 +68,7 @@ def sub_constants(g: Graph, args: tuple[Expr, ...]) -> Expr | None:
 def sub_whole_multiples(g: Graph, args: tuple[Expr, ...]) -> Expr | None:
     """x - x // d * d -> x % d"""
     x, product = peel(args[0]), peel(args[1])
-    if product.op == "mul" and _exact(product):
+    if product.op == "mul" and not may_wrap(product):
         quotient, d = peel(product.args[0]), peel(product.args[1])
         if quotient.op == "div":
             divisor = peel(quotient.args[1])
@@ -92,7 +81,7 @@ def sub_whole_multiples(g: Graph, args: tuple[Expr, ...]) -> Expr | None:
 def mul_constants(g: Graph, args: tuple[Expr, ...]) -> Expr | None:
     """x * 3 * 4 -> x * 12"""
     a, b = peel(args[0]), args[1]
-    if b.value is not None and b.value > 0 and a.op == "mul" and a.args[1].value is not None and _exact(a):
+    if b.value is not None and b.value > 0 and a.op == "mul" and a.args[1].value is not None and not may_wrap(a):
         return g.mul(peel(a.args[0]), a.args[1].value * b.value)
     return None
 
@@ -112,7 +101,7 @@ def div_one(g: Graph, args: tuple[Expr, ...]) -> Expr | None:
 def _multiple_of(e: Expr, d: Expr) -> Expr | None:
     """q where e is q * d without wrapping, else None."""
     e, d = peel(e), peel(d)
-    if e.op == "mul" and _exact(e):
+    if e.op == "mul" and not may_wrap(e):
         x, y = peel(e.args[0]), peel(e.args[1])
         if y is d:
             return x
@@ -131,7 +120,7 @@ def div_of_multiple(g: Graph, args: tuple[Expr, ...]) -> Expr | None:
 def div_of_sum(g: Graph, args: tuple[Expr, ...]) -> Expr | None:
     """(q * d + r) // d -> q + r // d"""
     a, d = peel(args[0]), args[1]
-    if a.op == "add" and _exact(a):
+    if a.op == "add" and not may_wrap(a):
         q = _multiple_of(a.args[0], d)
         if q is not None:
             return g.add(q, g.div(peel(a.args[1]), d))
@@ -153,7 +142,7 @@ def mod_of_sum(g: Graph, args: tuple[Expr, ...]) -> Expr | None:
     a, d = peel(args[0]), args[1]
     if _multiple_of(a, d) is not None:
         return g.const(0)
-    if a.op == "add" and _exact(a) and _multiple_of(a.args[0], d) is not None:
+    if a.op == "add" and not may_wrap(a) and _multiple_of(a.args[0], d) is not None:
         return g.mod(peel(a.args[1]), d)
     return None
 

@@ -14,7 +14,7 @@ import numpy as np
 
 from sched_compiler.diagnostics import Diagnostic
 from sched_compiler.evaluate import Array, evaluate
-from sched_compiler.expr import Expr, topological
+from sched_compiler.expr import Expr, may_wrap, topological
 from sched_compiler.loader import LoadedSpec
 from sched_compiler.prove import all_values, assignments, small_values
 from sched_compiler.schedule import INDEX, RANK, Schedule
@@ -227,16 +227,10 @@ def _arithmetic(schedule: Schedule) -> tuple[Verdict, Verdict]:
             if node.lo < node.dtype.lo or node.hi > node.dtype.hi:
                 how = f"{node!r} leaves its type"
                 return Verdict("overflow", "refuted", how), Verdict("division", "undecided", "not reached")
-            a, b = node.args
-            natural = {
-                "add": (a.lo + b.lo, a.hi + b.hi),
-                "sub": (a.lo - b.hi, a.hi - b.lo),
-                "mul": (min(a.lo * b.lo, a.lo * b.hi, a.hi * b.lo), max(a.lo * b.lo, a.hi * b.hi)),
-            }[node.op]
-            if natural[0] >= node.dtype.lo and natural[1] <= node.dtype.hi:
-                by_interval += 1
-            else:
+            if may_wrap(node):
                 by_construction += 1
+            else:
+                by_interval += 1
         elif node.op in ("div", "mod"):
             divisions += 1
             if node.args[1].lo < 1:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Mapping, Sequence
 
-from sched_compiler.expr import PRED, S32, S64, U32, U64, Dtype, Expr, topological
+from sched_compiler.expr import PRED, S32, S64, U32, U64, Dtype, Expr, may_wrap, topological
 
 #: Types without <cstdint>, which NVRTC lacks. `long` differs between platforms; these do not.
 CTYPE: dict[str, str] = {
@@ -31,22 +31,11 @@ def literal(value: int, dtype: Dtype) -> str:
     return str(value) + {U32.name: "u", S32.name: "", U64.name: "ull", S64.name: "ll"}[dtype.name]
 
 
-def _wraps(node: Expr) -> bool:
-    """Whether a signed operation may leave its type in an arm that is not taken; in C++ that must not happen."""
-    a, b = node.args
-    corners = {
-        "add": (a.lo + b.lo, a.hi + b.hi),
-        "sub": (a.lo - b.hi, a.hi - b.lo),
-        "mul": (min(a.lo * b.lo, a.lo * b.hi, a.hi * b.lo), max(a.lo * b.lo, a.hi * b.hi)),
-    }[node.op]
-    return corners[0] < node.dtype.lo or corners[1] > node.dtype.hi
-
-
 def operation(node: Expr, args: Sequence[str]) -> str:
     """The node's operation on its operands, which are names, literals or in parentheses."""
     if node.op in _WRAPPING:
         sign = _WRAPPING[node.op]
-        if node.dtype.signed and _wraps(node):
+        if node.dtype.signed and may_wrap(node):  # in C++ that must not happen, even in an arm that is not taken
             unsigned = CTYPE[_UNSIGNED[node.dtype.name].name]
             return f"({CTYPE[node.dtype.name]})(({unsigned}){args[0]} {sign} ({unsigned}){args[1]})"
         return f"{args[0]} {sign} {args[1]}"
