@@ -47,10 +47,12 @@ def measure(directory: Path, arch: str, repetitions: int) -> int:
     emitted.write_text(emit_text(check(SPEC), "cuda", arch), encoding="utf-8")
 
     def warm(backend: str) -> Callable[[int], object]:
-        # another name and another extent each time, so that nothing remembered can help
+        # another name and number of workers each time, so that nothing remembered can help; the kernel stays the peer's
         def work(n: int) -> None:
             for k in range(BATCH * (n + 100), BATCH * (n + 101)):
-                text = SPEC.replace("name: gemm-group-major", f"name: gemm-{k}").replace("n: 32", f"n: {k}")
+                text = SPEC.replace("name: gemm-group-major", f"name: gemm-{k}").replace(
+                    "workers: 132", f"workers: {k}"
+                )
                 compile_spec(CompileRequest(text, "spec.yaml", arch, backend))
 
         return work
