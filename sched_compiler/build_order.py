@@ -7,7 +7,21 @@ from dataclasses import dataclass, field
 
 from sched_compiler.expr import Expr, Graph
 from sched_compiler.loader import LoadedSpec
-from sched_compiler.nest import Axis, Derived, Digit, Group, Loop, Loops, Nest, Part, Pieces, Turn, member_length
+from sched_compiler.nest import (
+    Axis,
+    Derived,
+    Digit,
+    Group,
+    Loop,
+    Loops,
+    Nest,
+    Part,
+    Pieces,
+    Turn,
+    member_length,
+    same,
+    volume,
+)
 from sched_compiler.prove import at_most
 from sched_compiler.source import Path
 from sched_compiler.spec import Order, Piece, Split
@@ -15,6 +29,8 @@ from sched_compiler.translate import Translator
 
 #: Loops of one nest. The formulas grow with the number of ragged splits; real orders have fewer than ten.
 MOST_LOOPS = 32
+#: Pieces of one list. How they tile their box takes time that grows with the power of the number of axes.
+MOST_PIECES = 64
 
 
 @dataclass
@@ -118,7 +134,7 @@ class OrderBuilder:
                 )  # fmt: skip
         elif name == axis.name or not whole or name.rpartition(".")[0] in axis.padded:
             padded = g.ceil_div(axis.length, band) * band
-            if not whole and padded is not axis.length and padded.value != axis.length.value:
+            if not whole and not same(padded, axis.length):
                 raise self.loaded.error(
                     "E043", where, f"padding {name} would stick out of the piece",
                     found=f"a length that is not a multiple of {split.by}", expected="a piece of whole bands",
@@ -153,12 +169,28 @@ class OrderBuilder:
                 raise self._unknown(where, name, list(lengths), "an axis", key=True)
             shifts[name] = self.formulas.integer(amount, where) % lengths[name]
         fused = {k for w in working if len(w.members) > 1 for k in w.members}
+        for w in working:
+            self._require_whole_rows(scope, w, order, path)
         groups = [Turn(shift=shifts.get(w.name)) for w in working]
         turns = [
             Turn(reverse=axis.name in order.reverse, shift=shifts.get(axis.name)) if k in fused else Turn()
             for k, axis in enumerate(scope)
         ]
         return groups, turns
+
+    def _require_whole_rows(self, scope: Sequence[Axis], axis: _Working, order: Order, path: Path) -> None:
+        """Refuse to turn the slowest member of a fused axis whose padding leaves a row of it partly filled."""
+        slowest = scope[axis.members[0]].name
+        row = volume([scope[k] for k in axis.members[1:]]) if len(axis.members) > 1 else self.graph.const(1)
+        if (axis.length % self.graph.max(row, 1)).value == 0 or not axis.padded:
+            return
+        for key, turned in (("reverse", slowest in order.reverse), ("rotate", slowest in order.rotate)):
+            if turned and len(axis.members) > 1:
+                raise self.loaded.error(
+                    "E044", (*path, key), f"{slowest} cannot be turned: padding fills its last row only partly",
+                    found=f"{axis.name}, padded", expected=f"whole rows of {slowest}",
+                    mend=f"turn {axis.name} instead, or drop the padding",
+                )  # fmt: skip
 
     # -- loops ------------------------------------------------------------------------------------------------
 
@@ -237,6 +269,11 @@ class OrderBuilder:
         assert order.pieces is not None
         if not order.pieces:
             raise self.loaded.error("E045", (*path, "pieces"), "there is no piece", expected="one piece or more")
+        if len(order.pieces) > MOST_PIECES:
+            raise self.loaded.error(
+                "E045", (*path, "pieces"), "there are too many pieces", found=str(len(order.pieces)),
+                expected=f"at most {MOST_PIECES}",
+            )  # fmt: skip
         for key, used in (("serpentine", order.serpentine), ("loops", order.loops)):
             if used:
                 raise self.loaded.error(

@@ -8,9 +8,10 @@ from __future__ import annotations
 import argparse
 import json
 import os
+import signal
 import sys
 from collections.abc import Callable, Sequence
-from contextlib import AbstractContextManager, nullcontext
+from contextlib import AbstractContextManager, nullcontext, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -20,6 +21,8 @@ if TYPE_CHECKING:
 
 #: Exit codes: every spec holds; one does not; the call itself was wrong.
 OK, FAULT, USAGE = 0, 1, 2
+#: Bytes that are read of a file: more than a spec may have, so that what is longer is refused and not cut.
+MOST_READ = 1 << 20
 _SUFFIXES = (".yaml", ".yml", ".json")
 
 
@@ -32,18 +35,30 @@ def main(argv: Sequence[str] | None = None) -> int:
     arguments = _parser().parse_args(argv)
     try:
         verb: Callable[[argparse.Namespace], int] = arguments.verb
+        if sys.stdout is None:
+            raise UsageError("standard output is closed")
         code = verb(arguments)
         sys.stdout.flush()
         return code
     except UsageError as e:
         print(f"schedc: {e}", file=sys.stderr)
         return USAGE
-    except BrokenPipeError:  # the reader has seen enough; what is still in the buffer has nowhere to go
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        return OK
+    except BrokenPipeError:  # the reader has seen enough; as a program does that the signal ends
+        _discard_output()
+        return 128 + signal.SIGPIPE
+    except OSError as e:
+        _discard_output()
+        print(f"schedc: {e.filename or 'output'}: {e.strerror or e}", file=sys.stderr)
+        return USAGE
     except KeyboardInterrupt:
         print("schedc: interrupted", file=sys.stderr)
         return 130
+
+
+def _discard_output() -> None:
+    """What is still in the buffer has nowhere to go; without this, Python complains of it at its end."""
+    with suppress(OSError, ValueError):  # a stream without a descriptor has no such end
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -100,7 +115,13 @@ def _parser() -> argparse.ArgumentParser:
 def _read(name: str) -> tuple[str, str]:
     """(text, name for messages). Undecodable bytes become characters that no spec can hold, so they are reported."""
     try:
-        data = sys.stdin.buffer.read() if name == "-" else Path(name).read_bytes()
+        if name == "-":
+            if sys.stdin is None:
+                raise UsageError("standard input is closed")
+            data = sys.stdin.buffer.read(MOST_READ)
+        else:
+            with Path(name).open("rb") as file:
+                data = file.read(MOST_READ)
     except OSError as e:
         raise UsageError(f"cannot read {name}: {e.strerror}") from None
     return data.decode("utf-8", errors="surrogateescape"), "<stdin>" if name == "-" else name

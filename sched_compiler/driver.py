@@ -162,9 +162,11 @@ def trace(
             found="grid", expected="a number of workers", mend="give --workers N",
         )  # fmt: skip
     items, count = (int(v[0]) for v in evaluate([schedule.items, schedule.dispatch.workers], given))
-    if items * schedule.cluster_size > MOST_TRACED and follow is None:
-        raise SpecError([_launch_fault(loaded, "tiles", str(items), f"at most {MOST_TRACED} to trace")])
     followed = range(count) if follow is None else follow
+    share = -(-items // count) if count else 0  # of the busiest worker
+    tiles = min(items, share * len(followed)) * schedule.cluster_size
+    if tiles > MOST_TRACED:
+        raise SpecError([_launch_fault(loaded, "tiles", str(tiles), f"at most {MOST_TRACED} to trace")])
     if len(followed) > MOST_TRACED:
         raise SpecError([_launch_fault(loaded, "workers", str(len(followed)), f"at most {MOST_TRACED} to follow")])
     for w in followed if follow is not None else ():

@@ -111,6 +111,8 @@ class _Lowering:
     def _of_negative(self, x: Expr, d: Expr) -> Expr:
         """Floor division where the dividend may be negative: -1 - (-1 - x) // d."""
         g = self.g
+        if d.value is not None and d.value > max(-x.lo, x.hi):  # a shift by so much would be past the type's width
+            return g.select(g.lt(x, 0), -1, 0)
         if d.value is not None and d.value & (d.value - 1) == 0:
             return g.shr(g.cast(x, S32 if x.dtype.bits == 32 else S64), d.value.bit_length() - 1)
         below = g.sub(g.const(-1), self.quotient(g.sub(g.const(-1), x, within=(0, -1 - x.lo)), d))
@@ -122,7 +124,7 @@ class _Lowering:
         """x % d, between `lo` and `hi`, from the quotient."""
         g = self.g
         if d.value is not None and d.value & (d.value - 1) == 0:
-            return g.band(g.cast(x, U32 if x.dtype.bits == 32 else U64), d.value - 1)
+            return g.band(g.cast(x, U32 if x.dtype.bits == 32 and d.value <= 1 << 32 else U64), d.value - 1)
         multiple = g.mul(self.quotient(x, d), d, within=(min(0, x.lo - d.hi + 1), x.hi))
         dtype = fit(min(x.lo, multiple.lo, lo), max(x.hi, multiple.hi, hi))
         # not g.sub: it would see a remainder in this, and write it as one

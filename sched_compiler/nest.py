@@ -65,6 +65,11 @@ class Nest(Protocol):
         ...
 
 
+def same(a: Expr, b: Expr) -> bool:
+    """Whether two values are known to be equal: the same node, or the same literal."""
+    return a is b or (a.value is not None and a.value == b.value)
+
+
 def volume(axes: Sequence[Axis]) -> Expr:
     """The number of positions in a box of at least one axis."""
     graph = axes[0].length.graph
@@ -104,7 +109,7 @@ class Level:
     @property
     def ragged(self) -> bool:
         """Whether the last value may hold fewer points than the others."""
-        return not (self.tail is self.unit or (self.tail.value is not None and self.tail.value == self.unit.value))
+        return not same(self.tail, self.unit)
 
 
 @dataclass(frozen=True, slots=True)
@@ -352,7 +357,7 @@ class Derived:
         found: list[int] = []
         for group, axis in zip(self.groups, self.inner.axes, strict=True):
             whole = volume([self.axes[k] for k in group.members])
-            if axis.length is not whole and (axis.length.value is None or axis.length.value != whole.value):
+            if not same(axis.length, whole):
                 found.append(group.members[0])
         return tuple(found)
 

@@ -16,7 +16,7 @@ import numpy.typing as npt
 
 from sched_compiler.evaluate import evaluate
 from sched_compiler.expr import Expr
-from sched_compiler.nest import Derived, Nest, Pieces
+from sched_compiler.nest import Derived, Nest, Pieces, same
 from sched_compiler.prove import all_values, assignments, at_most, small_values
 from sched_compiler.schedule import Parameter
 
@@ -71,16 +71,12 @@ def prove_tiling(pieces: Pieces, params: Sequence[Parameter]) -> Tiling:
     return Tiling(False, "the order of the pieces' corners depends on the parameters")
 
 
-def _same(a: Expr, b: Expr) -> bool:
-    return a is b or (a.value is not None and a.value == b.value)
-
-
 def _ordered_cuts(pieces: Pieces, k: int) -> list[Expr] | None:
     """The distinct corners along axis k from 0 to the axis's length, in order; None where the order is not shown."""
     length = pieces.axes[k].length
     points: list[Expr] = []
     for point in (length.graph.const(0), length, *(p for part in pieces.parts for p in (part.low[k], part.high[k]))):
-        if not any(_same(point, other) for other in points):
+        if not any(same(point, other) for other in points):
             points.append(point)
     ordered: list[Expr] = []
     for point in points:
@@ -90,7 +86,7 @@ def _ordered_cuts(pieces: Pieces, k: int) -> list[Expr] | None:
         ordered.insert(place, point)
     if not all(at_most(a, b) for a, b in itertools.pairwise(ordered)):
         return None
-    inside = not ordered or (ordered[0].value == 0 and _same(ordered[-1], length))
+    inside = not ordered or (ordered[0].value == 0 and same(ordered[-1], length))
     return ordered if inside else None
 
 
@@ -107,7 +103,7 @@ def _tiles(pieces: Pieces, cuts: list[list[Expr]]) -> bool:
 
 
 def _find(cuts: list[Expr], point: Expr) -> int:
-    return next(n for n, cut in enumerate(cuts) if _same(cut, point))
+    return next(n for n, cut in enumerate(cuts) if same(cut, point))
 
 
 def _first_fault(pieces: Pieces, values: Sequence[Mapping[str, int]]) -> Fault | None:

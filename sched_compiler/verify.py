@@ -24,9 +24,11 @@ from sched_compiler.tiling import Tiling, pieces_of, prove_tiling
 Status = Literal["proven", "refuted", "undecided"]
 
 #: Tiles of a formula that are tried one by one (a byte of memory each).
-MOST_TILES = 1 << 26
+MOST_TILES = 1 << 24
 #: Tiles of a formula over all combinations of its parameters that are tried one by one.
-MOST_WORK = 1 << 26
+MOST_WORK = 1 << 24
+#: What another combination of parameters costs, in tiles.
+COMBINATION = 1 << 12
 CHUNK = 1 << 18
 
 
@@ -117,10 +119,10 @@ def _formula_coverage(schedule: Schedule, loaded: LoadedSpec) -> Verification:
     """Try every tile, for every combination of parameters where there are few; keep the smallest counterexamples."""
     combinations = assignments(schedule.params)
     most = schedule.items.hi
-    exhaustive = most <= MOST_TILES and combinations * max(most, 1) <= MOST_WORK
+    exhaustive = most <= MOST_TILES and combinations * most + (combinations - 1) * COMBINATION <= MOST_WORK
     tried = 0
     for values in all_values(schedule.params) if exhaustive else small_values(schedule.params, 64):
-        if int(evaluate([schedule.items], values)[0][0]) > MOST_TILES:
+        if int(evaluate([schedule.items], values)[0][0]) > (MOST_TILES if exhaustive else CHUNK):
             continue
         faults = list(_formula_faults(schedule, loaded, values))
         tried += 1

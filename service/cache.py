@@ -27,12 +27,14 @@ keeps no manifest or digest beside the bytes, and may remove an entry that anoth
 from __future__ import annotations
 
 import contextlib
+import errno
 import fcntl
 import hashlib
 import json
 import os
 import re
 import secrets
+import stat
 import time
 from collections import OrderedDict
 from collections.abc import Callable, Iterator
@@ -194,10 +196,10 @@ class DiskCache:
 
     def _read(self, key: str) -> Entry:
         """Raises `FileNotFoundError` (no such entry), `OSError`, `BadEntryError`."""
-        description = decode_manifest(self._manifest(key).read_bytes(), key)
+        description = decode_manifest(_read(self._manifest(key)), key)
         digest = description["digest"]
         try:
-            blob = self._blob(digest).read_bytes()
+            blob = _read(self._blob(digest))
         except FileNotFoundError:
             raise BadEntryError("bad_blob", "the blob is missing") from None
         if hashlib.sha256(blob).hexdigest() != digest:
@@ -259,7 +261,7 @@ class DiskCache:
                 directory.mkdir(parents=True, exist_ok=True)
             for leftover in self._tmp.iterdir():
                 leftover.unlink()
-            blobs = {path.name: stat.st_size for path, stat in _files(self._blobs)}
+            blobs = {path.name: status.st_size for path, status in _files(self._blobs)}
             found = sorted(((s.st_mtime_ns, s.st_size, path) for path, s in _files(self._manifests)), reverse=True)
             self._unseen = 0
             self.bytes = sum(blobs.values()) + sum(size for _, size, _ in found)
@@ -288,6 +290,14 @@ class DiskCache:
         self.bytes = used
 
 
+def _read(path: Path) -> bytes:
+    """The bytes of a regular file. Raises OSError for anything else: opening a FIFO, say, must not wait."""
+    with open(os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC), "rb") as file:  # noqa: PTH123
+        if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
+            raise OSError(errno.EINVAL, "not a regular file", str(path))
+        return file.read()
+
+
 def _files(directory: Path) -> Iterator[tuple[Path, os.stat_result]]:
     """The files two levels down whose names can be ours; anything else, such as lost+found, is left alone."""
     for shelf in directory.glob("[0-9a-f][0-9a-f]"):
@@ -298,7 +308,7 @@ def _files(directory: Path) -> Iterator[tuple[Path, os.stat_result]]:
 
 def _digest_in(manifest: Path) -> str | None:
     try:
-        digest: str = decode_manifest(manifest.read_bytes(), manifest.name)["digest"]
+        digest: str = decode_manifest(_read(manifest), manifest.name)["digest"]
     except (BadEntryError, OSError):
         return None
     return digest

@@ -46,6 +46,9 @@ def assert_is_the_written_loops(spec: dict[str, Any], values: dict[str, int]) ->
     assert items <= schedule.items.hi
     rows = decode(schedule, np.arange(items), values)
     assert [(tuple(row[:-1]), bool(row[-1])) for row in rows.tolist()] == want
+    inside = [tile for tile, in_bounds in want if in_bounds]  # the oracle follows the loops, and could lose a tile too
+    extents = [int(e[0]) for e in evaluate([axis.extent for axis in schedule.axes], values)]
+    assert sorted(inside) == list(itertools.product(*map(range, extents)))
     if items:
         for coordinate, column in zip(schedule.coords, rows.T, strict=False):
             assert coordinate.lo <= column.min()

@@ -138,7 +138,7 @@ def test_padding_that_would_repeat_points_is_refused() -> None:
 def test_fused_ranges_may_multiply_past_64_bits_where_the_axis_does_not() -> None:
     """Each of the two members is bounded by what both may be together, not by the product of all bounds."""
     params = {"a": (0, 2**24), "b": (1, 2**24)}
-    order = {"fuse": {"f": ["m", "n"]}, "split": {"f": {"by": 8, "ragged": "pad"}}, "reverse": ["m"]}
+    order = {"fuse": {"f": ["m", "n"]}, "split": {"f": {"by": 8, "ragged": "pad"}}, "reverse": ["n"]}
     text = spec({"m": "a", "n": "b"}, params, order=order)
     assert driver.check_text(text).ok
     tiles = driver.trace(text, values={"a": 3, "b": 2}, workers=1).tiles[0]

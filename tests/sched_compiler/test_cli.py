@@ -6,6 +6,7 @@ import hashlib
 import io
 import json
 import os
+import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -306,7 +307,7 @@ def test_exit_codes_of_the_process(spec: str, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("arguments", [["expand", "rows.yaml"], ["trace", "rows.yaml", "--set", "rows=100"]])
-def test_a_reader_that_has_seen_enough_is_no_error(spec: str, tmp_path: Path, arguments: list[str]) -> None:
+def test_a_reader_that_has_seen_enough_ends_it_without_a_word(spec: str, tmp_path: Path, arguments: list[str]) -> None:
     read, write = os.pipe()
     os.close(read)
     command = [sys.executable, "-m", "sched_compiler.cli", *arguments]
@@ -315,4 +316,27 @@ def test_a_reader_that_has_seen_enough_is_no_error(spec: str, tmp_path: Path, ar
         done = subprocess.run(command, stdout=write, stderr=subprocess.PIPE, cwd=tmp_path, env=environment, check=False)
     finally:
         os.close(write)
-    assert (done.returncode, done.stderr) == (0, b"")
+    assert (done.returncode, done.stderr) == (128 + signal.SIGPIPE, b"")  # as of a program that the signal ends
+
+
+@pytest.mark.parametrize("redirection", ["<&-", ">&-", ">/dev/full"])
+@pytest.mark.parametrize("verb", ["check -", "expand -", "emit --to json -", "trace -", "schema"])
+def test_closed_and_full_files_are_one_line(verb: str, redirection: str) -> None:
+    if redirection == "<&-" and verb == "schema":
+        pytest.skip("schema reads nothing")
+    spec = "{version: 1, name: a, space: {m: 2}, dispatch: {single: {}}}"
+    command = f"echo '{spec}' | {{ {sys.executable} -m sched_compiler.cli {verb} {redirection}; }}"
+    done = subprocess.run(["bash", "-c", command], capture_output=True, text=True, cwd=ROOT, check=False)
+    assert done.returncode == 2, done.stderr
+    assert "Traceback" not in done.stderr
+    assert done.stderr.startswith("schedc: ")
+
+
+def test_a_name_that_no_file_can_have_is_a_wrong_call(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["check", "n" * 300 + ".yaml"]) == 2
+    assert capsys.readouterr().err.startswith("schedc: ")
+
+
+def test_an_endless_file_is_too_long(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["check", "/dev/zero"]) == 1
+    assert "E005" in capsys.readouterr().err

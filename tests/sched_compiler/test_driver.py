@@ -371,3 +371,11 @@ def test_padding_without_effect_is_a_warning() -> None:
     report = driver.check_text(text)
     assert report.ok
     assert [(d.code, d.severity) for d in report.diagnostics] == [("W001", "warning")]
+
+
+@pytest.mark.parametrize("rows", [2**32, 2**62, 2**63 - 1])
+def test_followed_workers_count_against_the_limit_too(rows: int) -> None:
+    text = TEXT.replace("max: 100", f"max: {2**63 - 1}").replace("n: 3", "n: 1")
+    for workers in (1, 66, 2**31 - 1) if rows > 2**32 else (1, 66):
+        found = refused(text, values={"rows": rows}, workers=workers, follow=[0])
+        assert [d.code for d in found] == ["E070"]

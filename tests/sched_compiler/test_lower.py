@@ -203,3 +203,18 @@ def test_lowering_keeps_types() -> None:
     x = g.var("x", 0, 2**40)
     roots = [x // 3, x % 8, g.cast(x % 7, S32), g.lt(x // 5, 9)]
     assert [e.dtype for e in lower(g, roots)] == [e.dtype for e in roots]
+
+
+@pytest.mark.parametrize("power", [30, 31, 32, 33, 40, 62])
+@pytest.mark.parametrize("low", [-70, -(2**31)])
+def test_no_shift_is_past_the_width_of_its_type(low: int, power: int) -> None:
+    """Floor division of a 32-bit value that may be negative by powers of two as wide as its type, and wider."""
+    g = Graph()
+    x = g.var("x", low, 2**31 - 1)
+    lowered = lower(g, [x // 2**power, x % 2**power])
+    for node in topological(lowered):
+        assert node.op != "shr" or node.args[1].lo < node.dtype.bits
+    values = [low, low + 1, -3, -1, 0, 1, 5, 2**30, 2**31 - 1]
+    quotient, remainder = evaluate(lowered, {"x": np.array(values)})
+    assert quotient.tolist() == [v // 2**power for v in values]
+    assert remainder.tolist() == [v % 2**power for v in values]

@@ -57,6 +57,18 @@ def test_a_damaged_blob_is_dropped_counted_and_rebuilt(cache: Cache, damage: byt
     assert cache.faults == ["bad_blob"]
 
 
+@pytest.mark.parametrize("kind", ["blob", "manifest"])
+def test_what_is_no_regular_file_is_dropped_without_waiting(cache: Cache, kind: str) -> None:
+    e = entry("a")
+    cache.put(e)
+    path = cache.blob(e) if kind == "blob" else cache.manifest(e)
+    path.unlink()
+    os.mkfifo(path)
+    assert cache.get(e.key) is None
+    assert cache.put(e)
+    assert cache.get(e.key) == e
+
+
 def test_a_missing_blob_is_a_miss(cache: Cache) -> None:
     e = entry("a")
     cache.put(e)
@@ -245,8 +257,16 @@ def test_a_read_only_directory_still_serves(cache: Cache, monkeypatch: pytest.Mo
     def refuse(*_: object, **__: object) -> None:
         raise OSError(errno.EROFS, "Read-only file system")
 
-    for name in ("utime", "open", "mkdir"):
+    really_open = os.open
+
+    def open_to_read(path: Path, flags: int, *rest: int) -> int:
+        if flags & (os.O_WRONLY | os.O_RDWR | os.O_CREAT):
+            refuse()
+        return really_open(path, flags, *rest)
+
+    for name in ("utime", "mkdir"):
         monkeypatch.setattr(os, name, refuse)
+    monkeypatch.setattr(os, "open", open_to_read)
     assert cache.get(entry("a").key) == entry("a")
     assert not cache.put(entry("b"))
 

@@ -86,6 +86,8 @@ class _Generator:
             order["pieces"] = self._pieces(axes, depth)
         else:
             self._loops(axes, members, order)
+        if any(a.padded for a in axes if a.name in order.get("fuse", {})):
+            members = members[1:]  # the slowest cannot be turned: padding may fill its last row only partly
         if members and _chance(c, 30):
             order.setdefault("reverse", []).append(c.pick(members))
         rotate = {
