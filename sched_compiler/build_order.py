@@ -180,12 +180,14 @@ class OrderBuilder:
 
     def _require_whole_rows(self, scope: Sequence[Axis], axis: _Working, order: Order, path: Path) -> None:
         """Refuse to turn the slowest member of a fused axis whose padding leaves a row of it partly filled."""
+        if len(axis.members) == 1 or not axis.padded:
+            return
         slowest = scope[axis.members[0]].name
-        row = volume([scope[k] for k in axis.members[1:]]) if len(axis.members) > 1 else self.graph.const(1)
-        if (axis.length % self.graph.max(row, 1)).value == 0 or not axis.padded:
+        row = volume([scope[k] for k in axis.members[1:]])
+        if (axis.length % self.graph.max(row, 1)).value == 0:
             return
         for key, turned in (("reverse", slowest in order.reverse), ("rotate", slowest in order.rotate)):
-            if turned and len(axis.members) > 1:
+            if turned:
                 raise self.loaded.error(
                     "E044", (*path, key), f"{slowest} cannot be turned: padding fills its last row only partly",
                     found=f"{axis.name}, padded", expected=f"whole rows of {slowest}",

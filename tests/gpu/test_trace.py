@@ -19,21 +19,12 @@ from backends.launch import Device
 from sched_compiler import driver, registry
 from sched_compiler.evaluate import evaluate
 from sched_compiler.program import place
-from sched_compiler.registry import ToolMissingError, TraceRequest
+from sched_compiler.registry import TraceRequest
 from sched_compiler.traces import trace_numpy
 
 SPECS = sorted((Path(__file__).parents[2] / "specs").rglob("*.yaml"))
 #: Tiles of the largest case of a spec.
 MOST = 1 << 19
-
-
-@pytest.fixture(scope="session")
-def device() -> Iterator[Device]:
-    try:
-        with Device() as found:
-            yield found
-    except ToolMissingError as e:
-        pytest.skip(f"no GPU: {e}")
 
 
 @pytest.fixture(scope="session")

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import importlib.util
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -11,19 +10,9 @@ import numpy as np
 import pytest
 
 from backends.launch import Device
-from sched_compiler.registry import ToolMissingError
 
 EXAMPLE = Path(__file__).parents[2] / "examples" / "user_kernel"
 BLOCK = (32, 32, 1)
-
-
-@pytest.fixture(scope="module")
-def device() -> Iterator[Device]:
-    try:
-        with Device() as found:
-            yield found
-    except ToolMissingError as e:
-        pytest.skip(f"no GPU: {e}")
 
 
 def built(arch: str) -> bytes:
