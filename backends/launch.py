@@ -10,7 +10,7 @@ from typing import Any, TypeAlias
 import numpy as np
 import numpy.typing as npt
 
-from backends.tracing import run_trace_kernel
+from backends.tracing import arguments, restored, run_trace_kernel
 from sched_compiler.program import TRACE_BLOCK, Program
 from sched_compiler.registry import BackendError, ToolMissingError, TraceRequest, get
 
@@ -113,7 +113,7 @@ class Device:
     def trace(self, cubin: bytes, program: Program, request: TraceRequest) -> list[npt.NDArray[np.int64]]:
         """Launch the trace kernel of `cubin`, as many CTAs as the schedule asks for, and follow the given workers."""
         grid = request.workers * program.schedule.cluster_size
-        params = [(request.values[p.name], p.var.dtype.name) for p in program.schedule.params]
+        params = arguments(program, request)
         with self.kernel(cubin, program.entry) as kernel:
 
             def launch(
@@ -121,5 +121,6 @@ class Device:
             ) -> None:
                 fixed: list[Argument] = [tiles, counts, (capacity, "u64"), (first, "u32"), (ctas, "u32")]
                 kernel(grid, (TRACE_BLOCK, 1, 1), [*fixed, *params])
+                restored(program, params)
 
             return run_trace_kernel(program, request, launch)

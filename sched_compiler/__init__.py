@@ -24,6 +24,7 @@ if TYPE_CHECKING:
         emit_text,
         expand,
         trace,
+        validate_tables,
     )
     from sched_compiler.loader import LoadedSpec, load
     from sched_compiler.traces import Trace
@@ -33,7 +34,7 @@ _WHERE = {
     "CODES": "diagnostics", "Diagnostic": "diagnostics", "Span": "diagnostics", "SpecError": "diagnostics",
     "CheckReport": "driver", "Checked": "driver", "CompileRequest": "driver", "artifact_key": "driver",
     "capabilities": "driver", "check": "driver", "check_text": "driver", "compile_spec": "driver",
-    "emit_text": "driver", "expand": "driver", "trace": "driver",
+    "emit_text": "driver", "expand": "driver", "trace": "driver", "validate_tables": "driver",
     "LoadedSpec": "loader", "load": "loader",
     "Trace": "traces",
 }  # fmt: skip
@@ -41,7 +42,7 @@ _WHERE = {
 __all__ = [
     "CODES", "Artifact", "CheckReport", "Checked", "CompileRequest", "Diagnostic", "Emit", "LoadedSpec", "Span",
     "SpecError", "Trace", "artifact_key", "capabilities", "check", "check_text", "compile_spec", "emit_text", "expand",
-    "load", "trace",
+    "load", "trace", "validate_tables",
 ]  # fmt: skip
 
 

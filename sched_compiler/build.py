@@ -6,12 +6,14 @@ from dataclasses import dataclass
 
 from sched_compiler.build_order import OrderBuilder
 from sched_compiler.diagnostics import Diagnostic
-from sched_compiler.dispatch import GRID_LIMIT, Dispatch, Single, Static
-from sched_compiler.expr import S32, S64, Expr, Graph, RangeError, fit
+from sched_compiler.dispatch import GRID_LIMIT, Dispatch, Dynamic, Single, Static
+from sched_compiler.dispatch import Table as TableDispatch
+from sched_compiler.expr import S32, S64, Expr, Graph, RangeError, fit, to_text
 from sched_compiler.loader import LoadedSpec
-from sched_compiler.nest import Axis, Derived, Digit, Nest
-from sched_compiler.schedule import INDEX, RANK, WORKERS, Parameter, Schedule, SpaceAxis, tile_input
-from sched_compiler.spec import Order
+from sched_compiler.nest import Axis, Derived, Digit, Nest, same
+from sched_compiler.schedule import INDEX, RANK, WORKERS, Parameter, Schedule, SpaceAxis, TableInput, tile_input
+from sched_compiler.source import Path
+from sched_compiler.spec import Order, Table
 from sched_compiler.translate import Translator
 
 #: CTAs that a cluster may have on every GPU with clusters; 16 needs a launch attribute and not every GPU grants it.
@@ -39,6 +41,20 @@ def build(loaded: LoadedSpec) -> Built:
         ) from None  # fmt: skip
 
 
+class _Table:
+    """A table while its uses are found, which say what its elements can be."""
+
+    def __init__(self, g: Graph, name: str, length: Expr, given: bool) -> None:
+        self.g, self.name, self.length, self.given = g, name, length, given
+        self.hi: int | None = None
+
+    def at(self, index: Expr) -> Expr:
+        return self.g.load(self.name, index, self.g.true(), 0, self.hi or 0)
+
+    def input(self) -> TableInput:
+        return TableInput(self.name, self.length, 0, self.hi or 0, self.given)
+
+
 class _Builder:
     def __init__(self, loaded: LoadedSpec) -> None:
         self.loaded, self.spec = loaded, loaded.spec
@@ -47,14 +63,19 @@ class _Builder:
         self.names = {p.name: p.var for p in self.params}
         self.formulas = Translator(self.g, loaded, self.names)
         self.warnings: list[Diagnostic] = []
+        self.tables = self._tables()
 
     def build(self) -> Built:
         axes = self._axes()
         blocks = tuple(
             Axis(a.name, self.g.ceil_div(a.extent, a.cluster), (Digit(a.name, self.g.const(1)),)) for a in axes
         )
-        nest = self._nest(blocks) if self.spec.map is None else None
-        items = nest.size if nest is not None else self._volume(axes)
+        points = self.spec.order.points if self.spec.order is not None else None
+        nest = self._nest(blocks) if self.spec.map is None and points is None else None
+        if points is not None:
+            items = self._listed(blocks, points)
+        else:
+            items = nest.size if nest is not None else self._volume(axes)
         if items.hi > MOST_ITEMS:
             raise RangeError(items.lo, items.hi)
         size = 1
@@ -62,9 +83,12 @@ class _Builder:
             size *= axis.cluster
         dispatch = self._dispatch(items, size)
         top = max(items.hi - 1, 0)
-        index_type = fit(0, max(items.hi, GRID_LIMIT, dispatch.advance(self.g.var(INDEX, 0, top), items).hi))
+        index_type = fit(0, max(items.hi, GRID_LIMIT, dispatch.advance(self.g.var(INDEX, 0, top), items)[0].hi))
         index = self.g.var(INDEX, 0, top, index_type)
-        positions = nest.forward(index) if nest is not None else self._mapped(index)
+        if points is not None:
+            positions = tuple(self.tables[points[a.name]].at(index) for a in blocks)
+        else:
+            positions = nest.forward(index) if nest is not None else self._mapped(index)
         rank = self.g.var(RANK, 0, size - 1)
         coords = self._coords(axes, positions, rank)
         tile = tuple(self.g.var(tile_input(a.name), c.lo, c.hi, c.dtype) for a, c in zip(axes, coords, strict=True))
@@ -72,6 +96,7 @@ class _Builder:
             name=self.spec.name,
             graph=self.g,
             params=self.params,
+            tables=tuple(t.input() for t in self.tables.values()),
             axes=axes,
             dispatch=dispatch,
             index=index,
@@ -83,6 +108,8 @@ class _Builder:
             in_bounds=self._in_bounds(axes, nest, tile),
             inverse=self._inverse(nest, axes, tile) if nest is not None else None,
             nest=nest,
+            points=None if points is None else tuple(points[a.name] for a in axes),
+            subset=points is not None and bool(self.spec.order and self.spec.order.subset),
         )
         self._unused()
         return Built(schedule, tuple(self.warnings))
@@ -179,21 +206,86 @@ class _Builder:
     def _inverse(self, nest: Nest, axes: tuple[SpaceAxis, ...], tile: tuple[Expr, ...]) -> Expr:
         return nest.inverse([t // a.cluster for t, a in zip(tile, axes, strict=True)])
 
+    # -- tables -----------------------------------------------------------------------------------------------
+
+    def _tables(self) -> dict[str, _Table]:
+        found: dict[str, _Table] = {}
+        for name, source in (self.spec.tables or {}).items():
+            given = self.loaded.tables.get(name)
+            if given is not None:
+                length = self.g.const(len(given))
+            else:
+                assert source.length is not None
+                length = self.formulas.integer(
+                    source.length, ("tables", name, "length"), at_least=0, what=f"the length of {name}"
+                )
+            found[name] = _Table(self.g, name, length, given is not None)
+        return found
+
+    def _table(self, name: str, hi: int) -> _Table:
+        """The table, from here on known to hold values up to `hi`."""
+        table = self.tables[name]
+        table.hi = max(table.hi or 0, hi)
+        return table
+
+    def _listed(self, blocks: tuple[Axis, ...], points: dict[str, str]) -> Expr:
+        """The number of listed points: the length of every axis's table."""
+        for name in points:
+            if name not in self.spec.space:
+                raise self.loaded.error(
+                    "E040", ("order", "points", name), f"{name} is not an axis of the space", found=name,
+                    expected=f"one of: {', '.join(self.spec.space)}", key=True,
+                )  # fmt: skip
+        missing = [axis.name for axis in blocks if axis.name not in points]
+        if missing:
+            raise self.loaded.error(
+                "E041", ("order", "points"), f"points says nothing of {', '.join(missing)}",
+                found=", ".join(points) or "nothing", expected=f"a table for each of: {', '.join(self.spec.space)}",
+            )  # fmt: skip
+        tables = [self._table(points[axis.name], max(axis.length.hi - 1, 0)) for axis in blocks]
+        first = tables[0].length
+        for axis, table in zip(blocks, tables, strict=True):
+            if not same(table.length, first):
+                raise self.loaded.error(
+                    "E046", ("order", "points", axis.name), "the tables of the points differ in length",
+                    found=f"{to_text(table.length)} elements", expected=f"{to_text(first)}, as {tables[0].name} has",
+                )  # fmt: skip
+        return first
+
+    def _ranges(self, spec: Table, items: Expr) -> TableDispatch:
+        """Ranges of the order, or of a list of work indices."""
+        indptr = self._table(spec.indptr, 0)
+        path = ("dispatch", "table", "indptr")
+        if indptr.length.lo < 1:
+            raise self.loaded.error(
+                "E046", path, "indptr has an element for each worker, and one more", expected="at least one element",
+                found=f"{to_text(indptr.length)} elements",
+            )  # fmt: skip
+        length = items
+        if spec.indices is not None:
+            length = self._table(spec.indices, max(items.hi - 1, 0)).length
+        self._table(spec.indptr, length.hi)
+        return TableDispatch(indptr.length - 1, length, spec.indptr, spec.indices, subset=bool(spec.subset))
+
     # -- dispatch ---------------------------------------------------------------------------------------------
 
     def _dispatch(self, items: Expr, cluster_size: int) -> Dispatch:
-        dispatch = self.spec.dispatch
+        spec = self.spec.dispatch
         most = GRID_LIMIT // cluster_size
+        launched = self.g.var(WORKERS, 1, most)
         result: Dispatch
-        if dispatch.single is not None:
+        if spec.single is not None:
             result, where = Single(items), ("dispatch", "single")
+        elif spec.table is not None:
+            result, where = self._ranges(spec.table, items), ("dispatch", "table")
+        elif spec.dynamic is not None:
+            where = ("dispatch", "dynamic")
+            result = Dynamic(self._workers(spec.dynamic.workers, where) or launched, launched)
         else:
-            assert dispatch.static is not None
-            where, text = ("dispatch", "static"), dispatch.static.workers
-            if text == "grid":
-                return Static(self.g.var(WORKERS, 1, most), fixed=False)
-            path = ("dispatch", "static", "workers")
-            result = Static(self.formulas.integer(text, path, at_least=1, what="the number of workers"), fixed=True)
+            assert spec.static is not None
+            where = ("dispatch", "static")
+            workers = self._workers(spec.static.workers, where)
+            result = Static(workers or launched, fixed=workers is not None)
         if result.workers.hi > most:
             raise self.loaded.error(
                 "E052", where, "the grid may exceed what can be launched",
@@ -203,7 +295,19 @@ class _Builder:
             )  # fmt: skip
         return result
 
+    def _workers(self, text: int | str, where: Path) -> Expr | None:
+        """The number of workers; None where as many work as are launched."""
+        if text == "grid":
+            return None
+        return self.formulas.integer(text, (*where, "workers"), at_least=1, what="the number of workers")
+
     def _unused(self) -> None:
+        for table in self.tables.values():
+            if table.hi is None:
+                message, mend = f"{table.name} is never used", f"remove {table.name}"
+                self.warnings.append(
+                    self.loaded.diagnostic("W002", ("tables", table.name), message, mend=mend, key=True)
+                )
         for name in self.names:
             if name not in self.formulas.used:
                 self.warnings.append(

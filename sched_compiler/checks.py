@@ -14,10 +14,26 @@ from pydantic import ValidationError
 from sched_compiler.faults import Faults, close_match, described
 from sched_compiler.formula import RESERVED, FormulaError, misplaced, names, parse
 from sched_compiler.source import Data, Path
-from sched_compiler.spec import Cluster, Dispatch, Model, Order, Param, Piece, Single, Spec, Split, Static
+from sched_compiler.spec import (
+    Cluster,
+    Dispatch,
+    Dynamic,
+    Expect,
+    Model,
+    Order,
+    Param,
+    Piece,
+    Single,
+    Spec,
+    Split,
+    Static,
+    Table,
+    TableSource,
+)
 
 MAX_AXES = 8
 MAX_PARAMS = 16
+MAX_TABLES = 16
 IDENTIFIER = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,63}")
 NAME = re.compile(r"[A-Za-z][A-Za-z0-9_.-]{0,63}")
 _EXPECTED = {
@@ -87,8 +103,12 @@ def _allowed(path: Path) -> list[str]:
         model = Param
     elif path[0] == "cluster":
         model = Cluster
+    elif path[0] == "tables":
+        model = TableSource
+    elif path[0] == "expect":
+        model = Expect
     elif path[0] == "dispatch":
-        modes: dict[str, type[Model]] = {"single": Single, "static": Static}
+        modes: dict[str, type[Model]] = {"single": Single, "static": Static, "table": Table, "dynamic": Dynamic}
         model = modes.get(str(path[-1]), Dispatch)
     elif path[0] == "order":
         model = Order
@@ -127,6 +147,7 @@ def check_names(data: dict[str, Data], form: Mapping[str, Any], faults: Faults) 
         if isinstance(low, int) and isinstance(high, int) and low > high:
             message = f"the range of `{param}` is empty: min is above max"
             faults.add("E012", ("params", param, "min"), message, found=str(low), expected=f"at most {high}")
+    _check_tables(form, params, faults)
     if not preset:
         _check_axes(data, params, faults)
         _check_fused(_mapping(form.get("order")), ("order",), params, faults)
@@ -139,6 +160,28 @@ def check_names(data: dict[str, Data], form: Mapping[str, Any], faults: Faults) 
         if not any(axis != "ragged" for axis in shape):
             message = "a cluster has an extent along an axis"
             faults.add("E012", ("cluster",), message, expected="an extent for an axis, as `{m: 2}`")
+
+
+def _check_tables(form: Mapping[str, Any], params: Mapping[str, Data], faults: Faults) -> None:
+    """Names of tables, and that what is used as one is one."""
+    tables = _mapping(form.get("tables"))
+    for number, name in enumerate(tables):
+        path: Path = ("tables", name)
+        _identifier(path, "a table", faults)
+        if name in params or name in RESERVED:
+            faults.add("E013", path, f"no table can be called `{name}`: it has a meaning", mend="rename it", key=True)
+        if number == MAX_TABLES:
+            message, expected = "there are too many tables", f"at most {MAX_TABLES}"
+            faults.add("E012", path, message, found=str(len(tables)), expected=expected, key=True)
+    points = _mapping(_mapping(form.get("order")).get("points"))
+    ranges = _mapping(_mapping(form.get("dispatch")).get("table"))
+    uses: list[tuple[Path, Any]] = [(("order", "points", axis), name) for axis, name in points.items()]
+    uses += [(("dispatch", "table", key), ranges[key]) for key in ("indptr", "indices") if key in ranges]
+    for path, name in uses:
+        if isinstance(name, str) and name not in tables:
+            expected = f"a list, or one of: {', '.join(tables)}" if tables else "a list, or the name of a table"
+            mend = close_match(name, tables) or f"declare it: `tables: {{{name}: [...]}}`"
+            faults.add("E047", path, "no table has this name", found=name, expected=expected, mend=mend)
 
 
 def _check_axes(data: dict[str, Data], params: Mapping[str, Data], faults: Faults) -> None:
@@ -177,7 +220,7 @@ def _mapping(value: Any) -> dict[str, Any]:
 # -- formulas -------------------------------------------------------------------------------------------------------
 
 
-def declared_params(data: Mapping[str, Data]) -> set[str] | None:
+def declared_params(data: Mapping[str, Any]) -> set[str] | None:
     """The parameters' names; None where they cannot be told, so that nothing should be said about undeclared ones."""
     params = data.get("params", {})
     return set(params) if isinstance(params, dict) else None
@@ -185,7 +228,7 @@ def declared_params(data: Mapping[str, Data]) -> set[str] | None:
 
 def check_formulas(data: dict[str, Data], form: Mapping[str, Any], faults: Faults) -> None:
     """Every formula can be parsed, uses declared names alone, and has numbers and conditions in their places."""
-    params = declared_params(data)
+    params = declared_params(form)
     for path, value in _formulas(form):
         if isinstance(value, str) and not (value == "grid" and path[-1] == "workers"):
             check_formula(value, path, faults, params, with_index=path[0] == "map", axes=_mapping(form.get("space")))
@@ -197,8 +240,12 @@ def _formulas(form: Mapping[str, Any]) -> Iterator[tuple[Path, Any]]:
         for name, value in _mapping(form.get(key)).items():
             yield (key, name), value
     yield from _order_formulas(_mapping(form.get("order")), ("order",))
-    static = _mapping(_mapping(form.get("dispatch")).get("static"))
-    yield ("dispatch", "static", "workers"), static.get("workers")
+    for mode in ("static", "dynamic"):
+        given = _mapping(_mapping(form.get("dispatch")).get(mode))
+        yield ("dispatch", mode, "workers"), given.get("workers")
+    for name, table in _mapping(form.get("tables")).items():
+        yield ("tables", name, "length"), _mapping(table).get("length")
+    yield from _range_formulas(_mapping(_mapping(form.get("expect")).get("last")), ("expect", "last"))
 
 
 def _order_formulas(order: Mapping[str, Any], path: Path) -> Iterator[tuple[Path, Any]]:
@@ -206,12 +253,16 @@ def _order_formulas(order: Mapping[str, Any], path: Path) -> Iterator[tuple[Path
         yield (*path, "split", axis, "by"), _mapping(split).get("by")
     for axis, value in _mapping(order.get("rotate")).items():
         yield (*path, "rotate", axis), value
-    for axis, ends in _mapping(order.get("part")).items():
-        for number, end in enumerate(ends if isinstance(ends, tuple) else ()):
-            yield (*path, "part", axis, number), end
+    yield from _range_formulas(_mapping(order.get("part")), (*path, "part"))
     pieces = order.get("pieces")
     for number, piece in enumerate(pieces if isinstance(pieces, list | tuple) else []):
         yield from _order_formulas(_mapping(piece), (*path, "pieces", number))
+
+
+def _range_formulas(ranges: Mapping[str, Any], path: Path) -> Iterator[tuple[Path, Any]]:
+    for axis, ends in ranges.items():
+        for number, end in enumerate(ends if isinstance(ends, tuple) else ()):
+            yield (*path, axis, number), end
 
 
 def check_formula(

@@ -13,7 +13,7 @@ import sys
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, nullcontext, suppress
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from sched_compiler.diagnostics import Diagnostic, SpecError
@@ -81,6 +81,7 @@ def _parser() -> argparse.ArgumentParser:
     trace = add("trace", _trace, "which worker visits which tiles, in order")
     trace.add_argument("spec", metavar="SPEC")
     trace.add_argument("--set", action="append", default=[], metavar="NAME=VALUE", help="a run-time parameter")
+    trace.add_argument("--table", action="append", default=[], metavar="NAME=FILE", help="a table given at launch")
     trace.add_argument("--workers", type=int, metavar="N", help="instead of the spec's number of workers")
     trace.add_argument("--follow", metavar="W,W,...", help="only these workers")
     trace.add_argument("--engine", choices=("numpy", "cuda", "ptx", "gpu"), default="numpy")
@@ -88,7 +89,7 @@ def _parser() -> argparse.ArgumentParser:
 
     emit = add("emit", _emit, "the schedule as text")
     emit.add_argument("spec", metavar="SPEC")
-    emit.add_argument("--to", choices=("cuda", "ptx", "header", "json"), required=True)
+    emit.add_argument("--to", choices=("cuda", "ptx", "header", "validator", "json"), required=True)
     emit.add_argument("--arch", default="sm_90a", help="the target of PTX (default sm_90a)")
     emit.add_argument("-o", "--output", metavar="FILE", help="instead of standard output")
 
@@ -157,6 +158,22 @@ def _refuse(error: SpecError, text: str, file: str) -> int:
     return FAULT
 
 
+def _directory(name: str) -> Path:
+    """Where the tables are that a spec names."""
+    return Path() if name == "-" else Path(name).parent
+
+
+def _told(status: object, file: str) -> Callable[[str, float], None] | None:
+    """What tells a spinner how far a long check is."""
+    if not hasattr(status, "update"):
+        return None
+
+    def told(what: str, part: float) -> None:
+        status.update(f"{file}: {what}, {part:.0%}")
+
+    return told
+
+
 def _progress(message: str) -> AbstractContextManager[object]:
     """A spinner on a terminal for what may take longer than a second; nothing elsewhere."""
     if not sys.stderr.isatty():
@@ -176,11 +193,11 @@ def _check(arguments: argparse.Namespace) -> int:
     reports: list[CheckReport] = []
     sources: dict[str, str] = {}
     files = _files(arguments.specs)
-    with _progress(f"checking {len(files)} specs"):
+    with _progress(f"checking {len(files)} specs") as status:
         for name in files:
             text, file = _read(name)
             sources[file] = text
-            reports.append(check_text(text, file))
+            reports.append(check_text(text, file, _directory(name), _told(status, file)))
     diagnostics = [d for r in reports for d in r.diagnostics]
     if arguments.format == "json":
         print(json.dumps([r.as_json() for r in reports], indent=2))
@@ -200,7 +217,8 @@ def _check_text(reports: Sequence[CheckReport], sources: dict[str, str]) -> None
         if r.diagnostics:
             _complain(r.diagnostics, sources)
         if r.ok:
-            print(f"{r.file}: proven")
+            late = any(v.status == "launch" for v in r.verdicts)
+            print(f"{r.file}: proven{', for tables that pass their check' if late else ''}")
             for v in r.verdicts:
                 print(f"  {v.property:<9} {v.how}")
     held = sum(r.ok for r in reports)
@@ -213,7 +231,7 @@ def _expand(arguments: argparse.Namespace) -> int:
 
     text, file = _read(arguments.spec)
     try:
-        sys.stdout.write(expand(text, file))
+        sys.stdout.write(expand(text, file, _directory(arguments.spec)))
     except SpecError as e:
         return _refuse(e, text, file)
     return OK
@@ -224,6 +242,15 @@ def _number(text: str, what: str) -> int:
         return int(text, 0)
     except ValueError:
         raise UsageError(f"{what}: {text!r} is not an integer") from None
+
+
+def _table(path: str) -> Any:
+    from sched_compiler.tables import TableError, read_table
+
+    try:
+        return read_table(Path(path).name, Path(path).parent)
+    except TableError as e:
+        raise UsageError(f"cannot read {path}: {e}") from None
 
 
 def _trace(arguments: argparse.Namespace) -> int:
@@ -237,13 +264,22 @@ def _trace(arguments: argparse.Namespace) -> int:
         if not equals:
             raise UsageError(f"--set takes NAME=VALUE, not {pair!r}")
         values[name] = _number(value, f"--set {name}")
+    tables: dict[str, Any] = {}
+    for pair in arguments.table:
+        name, equals, path = pair.partition("=")
+        if not equals or not name or name in tables:
+            raise UsageError(f"--table takes NAME=FILE, each name once, not {pair!r}")
+        tables[name] = _table(path)
     follow = None
     if arguments.follow is not None:
         follow = [_number(w, "--follow") for w in arguments.follow.split(",")]
     text, file = _read(arguments.spec)
     try:
         with _progress(f"tracing with {arguments.engine}"):
-            result = trace(text, file, values=values, workers=arguments.workers, engine=arguments.engine, follow=follow)
+            result = trace(
+                text, file, values=values, workers=arguments.workers, engine=arguments.engine, follow=follow,
+                tables=tables, directory=_directory(arguments.spec),
+            )  # fmt: skip
     except SpecError as e:
         return _refuse(e, text, file)
     if arguments.format == "json":
@@ -260,7 +296,7 @@ def _emit(arguments: argparse.Namespace) -> int:
 
     text, file = _read(arguments.spec)
     try:
-        result = emit_text(check(text, file), arguments.to, arguments.arch)
+        result = emit_text(check(text, file, _directory(arguments.spec)), arguments.to, arguments.arch)
     except SpecError as e:
         return _refuse(e, text, file)
     if arguments.output is None:
@@ -276,7 +312,8 @@ def _compile(arguments: argparse.Namespace) -> int:
     from sched_compiler.driver import CompileRequest, compile_spec
 
     text, file = _read(arguments.spec)
-    request = CompileRequest(text, file, arguments.arch, arguments.backend, arguments.emit)
+    directory = str(_directory(arguments.spec))
+    request = CompileRequest(text, file, arguments.arch, arguments.backend, arguments.emit, directory)
     try:
         with _progress(f"compiling for {arguments.arch}"):
             artifact = None

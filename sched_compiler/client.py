@@ -13,9 +13,13 @@ from typing import Any
 from sched_compiler.artifact import Artifact
 from sched_compiler.diagnostics import CODES, Diagnostic, Span, SpecError
 from sched_compiler.driver import CompileRequest
+from sched_compiler.loader import to_yaml
+from sched_compiler.spec import TableSource
 
 #: Seconds to wait for an answer: a cold compile, and a queue before it.
 PATIENCE = 120.0
+#: Elements of tables in files that are sent along.
+MOST_SENT = 20_000
 
 
 class UnreachableError(Exception):
@@ -30,7 +34,7 @@ def compile_remotely(server: str, request: CompileRequest) -> Artifact:
     query = urllib.parse.urlencode({"arch": request.arch, "backend": request.backend, "emit": request.emit})
     manifest = _ask(
         f"{server.rstrip('/')}/compile?{query}",
-        data=request.text.encode("utf-8", errors="surrogateescape"),
+        data=_complete(request).encode("utf-8", errors="surrogateescape"),
         headers={"Content-Type": "application/yaml", "Accept": "application/json"},
         file=request.file,
     )
@@ -45,6 +49,24 @@ def compile_remotely(server: str, request: CompileRequest) -> Artifact:
     for extra in ("address", "cache"):
         description.pop(extra, None)
     return Artifact(key, request.emit, blob, description)
+
+
+def _complete(request: CompileRequest) -> str:
+    """The spec's text, with tables from files written out, which the service cannot read.
+
+    Raises SpecError for a table that cannot be read, UnreachableError where the text would be too long to send.
+    """
+    loaded = request.load()
+    tables = loaded.spec.tables or {}
+    if all(table.file is None for table in tables.values()):
+        return request.text
+    if sum(len(loaded.tables[name]) for name in tables if name in loaded.tables) > MOST_SENT:
+        raise UnreachableError(f"tables of more than {MOST_SENT} elements are not sent to a service")
+    given = {
+        name: table if table.file is None else TableSource(values=[int(v) for v in loaded.tables[name]])
+        for name, table in tables.items()
+    }
+    return to_yaml(loaded.spec.model_copy(update={"tables": given}))
 
 
 def _ask(url: str, *, data: bytes | None, headers: dict[str, str], file: str) -> bytes:

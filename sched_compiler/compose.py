@@ -8,24 +8,25 @@ from __future__ import annotations
 from typing import Any
 
 from sched_compiler.checks import check_formula, declared_params
-from sched_compiler.faults import Faults, close_match, described
-from sched_compiler.presets import PRESETS, UNAVAILABLE, Argument, Preset
+from sched_compiler.faults import Faults, close_match, described, translated
+from sched_compiler.presets import PRESETS, UNAVAILABLE, Argument, ArgumentError, Preset
 from sched_compiler.source import Data, Path
-from sched_compiler.spec import Dispatch
+from sched_compiler.spec import Dispatch, TableSource
 
 #: Modes of dispatch that the language names and this version does not have.
-_LATER_DISPATCH = ("table", "dynamic", "clc")
+_LATER_DISPATCH = ("clc",)
+_MODES = "single, static, table or dynamic"
 
 
 def composed(data: dict[str, Data], faults: Faults) -> dict[str, Any]:
     """The composed form, still unchecked. Where a fault leaves no sensible value, a harmless one stands in for it."""
     result: dict[str, Any] = {key: value for key, value in data.items() if key not in ("uses", "with")}
-    for key in ("params", "space", "order", "map", "cluster", "dispatch"):
+    for key in ("params", "tables", "space", "order", "map", "cluster", "dispatch", "expect"):
         if key in data and data[key] is None:
             message = f"`{key}` is empty"
             faults.add("E012", (key,), message, found="nothing", expected="a mapping", mend="remove it, or fill it in")
             result[key] = {"map": {}, "cluster": {}}.get(key)
-            if key in ("params", "space", "order"):
+            if key in ("params", "tables", "space", "order"):
                 result[key] = {}
             if key == "dispatch":
                 result[key] = {"single": {}}
@@ -46,6 +47,9 @@ def composed(data: dict[str, Data], faults: Faults) -> dict[str, Any]:
         }
     if "dispatch" in result:
         result["dispatch"] = _dispatch(result["dispatch"], faults)
+    _tables(result, faults)
+    if isinstance(expect := result.get("expect"), dict) and isinstance(last := expect.get("last"), dict):
+        result["expect"] = {**expect, "last": _ranges(last)}
     kernel = result.get("kernel")
     if isinstance(kernel, dict) or (isinstance(kernel, str) and kernel != "trace"):
         mend = close_match(kernel, ("trace",)) if isinstance(kernel, str) else None
@@ -68,7 +72,7 @@ def _exclude(first: Path, second: Path, faults: Faults, reason: str) -> None:
 
 def _use_preset(data: dict[str, Data], result: dict[str, Any], faults: Faults) -> None:
     """Put the preset's composed form into `result`, or a stand-in where its arguments are wrong."""
-    for key in ("space", "order", "map", "cluster"):
+    for key in ("space", "order", "map", "cluster", "expect"):
         if key in data:
             message = f"`{key}` cannot stand beside `uses`: the preset says it"
             advice = f"remove `{key}`, or remove `uses` and `with` (`schedc expand` prints the composed form)"
@@ -96,8 +100,19 @@ def _use_preset(data: dict[str, Data], result: dict[str, Any], faults: Faults) -
     arguments = _arguments(preset, data.get("with", {}), faults, own_dispatch, declared_params(data))
     if arguments is None:
         return
-    expansion = preset.expand(arguments)
+    try:
+        expansion = preset.expand(arguments)
+    except ArgumentError as e:
+        path: Path = ("with", e.argument) if e.item is None else ("with", e.argument, e.item)
+        faults.add("E031", path, e.message, expected=preset.usage(), mend=e.mend)
+        return
     result["space"], result["order"] = expansion.composed["space"], expansion.composed["order"]
+    if "expect" in expansion.composed:
+        result["expect"] = expansion.composed["expect"]
+    own_params = expansion.composed.get("params", {})
+    if own_params and isinstance(given := data.get("params", {}), dict):
+        assert isinstance(own_params, dict)
+        result["params"] = {**own_params, **given}
     if own_dispatch:
         result["dispatch"] = expansion.composed["dispatch"]
     for path, argument in expansion.origin.items():
@@ -144,6 +159,11 @@ def _argument(
     kind = argument.kind
     if (value is None and argument.nullable) or (kind.minimum is None and isinstance(value, bool)):
         return
+    if kind.table:
+        if not isinstance(value, str | list | dict):
+            message = f"`{argument.name}` must be {kind}"
+            faults.add("E031", path, message, found=described(value), expected=preset.usage())
+        return
     if kind.minimum is not None and isinstance(value, str):
         check_formula(value, path, faults, params, with_index=False)
         return
@@ -166,6 +186,13 @@ def _order(order: dict[str, Any], path: Path, faults: Faults) -> dict[str, Any]:
     if "loops" in order and "pieces" in order:
         reason = "the pieces are walked one after another"
         _exclude((*path, "loops"), (*path, "pieces"), faults, reason)
+    if "points" in order and "pieces" in path:
+        message, mend = "a piece cannot list points", "list all points of the space in `order`"
+        faults.add("E014", (*path, "points"), message, mend=mend, key=True)
+        del result["points"]
+    for key in result if "points" in result else ():
+        if key not in ("points", "subset"):
+            _exclude((*path, "points"), (*path, key), faults, "the points are the order")
     if isinstance(split := result.get("split"), dict):
         result["split"] = {a: by if isinstance(by, dict | list) else {"by": by} for a, by in split.items()}
     if isinstance(pieces := result.get("pieces"), list):
@@ -174,9 +201,64 @@ def _order(order: dict[str, Any], path: Path, faults: Faults) -> dict[str, Any]:
             for n, piece in enumerate(pieces)
         ]
     if isinstance(part := result.get("part"), dict):
-        pairs = {a: tuple(ends) if isinstance(ends, list) and len(ends) == 2 else ends for a, ends in part.items()}
-        result["part"] = pairs
+        result["part"] = _ranges(part)
+    if result.get("subset") is False:
+        del result["subset"]
     return result
+
+
+def _ranges(part: dict[str, Any]) -> dict[str, Any]:
+    """Pairs `[from, to]` as tuples; what is no pair is left for the check of types."""
+    return {a: tuple(ends) if isinstance(ends, list) and len(ends) == 2 else ends for a, ends in part.items()}
+
+
+def _tables(result: dict[str, Any], faults: Faults) -> None:
+    """Write out the short forms of tables: every table has a name, and where one is used its name stands."""
+    given = result.get("tables")
+    tables: dict[str, Any] = {}
+    for name, value in given.items() if isinstance(given, dict) else ():
+        tables[name] = _table(value, ("tables", name), ("tables", name), faults)
+    taken = {*tables, *(result["params"] if isinstance(result.get("params"), dict) else ())}
+
+    def named(value: Any, name: str, path: Path) -> Any:
+        if not isinstance(value, dict | list):
+            return value
+        while name in taken:
+            name += "_"
+        taken.add(name)
+        tables[name] = _table(value, path, ("tables", name), faults)
+        return name
+
+    order = result.get("order")
+    if isinstance(order, dict) and isinstance(points := order.get("points"), dict):
+        order["points"] = {a: named(v, f"{a}_indices", ("order", "points", a)) for a, v in points.items()}
+    dispatch = result.get("dispatch")
+    if isinstance(dispatch, dict) and isinstance(mode := dispatch.get("table"), dict):
+        both = {key: named(mode[key], key, ("dispatch", "table", key)) for key in ("indptr", "indices") if key in mode}
+        dispatch["table"] = {**mode, **both}
+        if mode.get("subset") is False:
+            del dispatch["table"]["subset"]
+    if tables or given:
+        result["tables"] = tables if isinstance(given, dict | None) else given
+
+
+def _table(value: Any, path: Path, place: Path, faults: Faults) -> Any:
+    """The table that stands at `path`, for `place` in the composed form."""
+    path = translated(path, faults.origin)
+    faults.origin[place] = path
+    if isinstance(value, list):
+        faults.origin[*place, "values"] = path
+        return {"values": value}
+    if isinstance(value, dict) and sum(key in value for key in TableSource.model_fields) != 1:
+        expected = "a list of integers, `{file: ...}`, or `{length: ...}`"
+        faults.add("E011", path, "a table is a list, a file, or a length", found="a mapping", expected=expected)
+        return {"values": []}
+    if value is None:
+        faults.add(
+            "E012", path, "the table is empty", found="nothing", expected="a list; `[]` for one without elements"
+        )
+        return {"values": []}
+    return value
 
 
 def _dispatch(dispatch: Data, faults: Faults) -> Any:
@@ -185,7 +267,7 @@ def _dispatch(dispatch: Data, faults: Faults) -> Any:
         if dispatch in _LATER_DISPATCH:
             return _later_dispatch(dispatch, ("dispatch",), faults, key=False)
         if dispatch not in Dispatch.model_fields:
-            expected, mend = "single or static", close_match(dispatch, Dispatch.model_fields)
+            expected, mend = _MODES, close_match(dispatch, Dispatch.model_fields)
             found = described(dispatch)
             faults.add("E012", ("dispatch",), "there is no such dispatch", found=found, expected=expected, mend=mend)
             return {"single": {}}
@@ -193,7 +275,7 @@ def _dispatch(dispatch: Data, faults: Faults) -> Any:
     if not isinstance(dispatch, dict):
         return dispatch
     if not dispatch:
-        faults.add("E011", ("dispatch",), "a dispatch has one mode", found="none", expected="single or static")
+        faults.add("E011", ("dispatch",), "a dispatch has one mode", found="none", expected=_MODES)
         return {"single": {}}
     later = [mode for mode in dispatch if mode in _LATER_DISPATCH]
     for mode in later:
@@ -208,5 +290,5 @@ def _dispatch(dispatch: Data, faults: Faults) -> Any:
 
 def _later_dispatch(mode: str, path: Path, faults: Faults, *, key: bool) -> dict[str, Data]:
     message = f"dispatch {mode} is not available in this version"
-    faults.add("E015", path, message, found=mode, expected="single or static", key=key)
+    faults.add("E015", path, message, found=mode, expected=_MODES, key=key)
     return {"single": {}}

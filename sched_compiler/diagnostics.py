@@ -44,6 +44,8 @@ CODES: dict[str, str] = {
     "E043": "an axis is split, fused or restricted in a way that is not possible",
     "E044": "a serpentine or rotation cannot be applied to this axis",
     "E045": "the pieces do not tile the box",
+    "E046": "a table does not fit its use: its length, its range, or the order of its elements",
+    "E047": "a table is unknown here, or cannot be read",
     # E05x: cluster, dispatch, target
     "E050": "a cluster does not fit the space or the hardware",
     "E052": "the launch would exceed a limit of the hardware",
@@ -66,7 +68,8 @@ CODES: dict[str, str] = {
     "E083": "the server cannot be reached or answered with an error",
     # W: warnings, errors under --strict
     "W001": "padding has no effect here",
-    "W002": "a parameter is declared but never used",
+    "W002": "a parameter or a table is declared but never used",
+    "W004": "the order is not what the spec expects of it",
 }
 
 

@@ -1,21 +1,31 @@
 """Dispatch: which worker gets which work index, and when. A mode is one class; orders know nothing of it.
 
-A mode says, as expressions over the variables `worker`, `index` and `workers`, where a worker starts, whether an
-index is work, and how it advances. The emitters print these; `sequence` is the same for NumPy.
+A mode says, as expressions, where a worker starts, whether its index is work, and how it advances. What a worker
+keeps is its index and the mode's own `state`; `start` and `advance` give a value for each. The emitters print these;
+`sequence` is the same for NumPy.
 """
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Any, Protocol, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
 
-from sched_compiler.expr import Expr
+from sched_compiler.expr import Expr, Graph, fit
 
 #: Blocks of a grid along x (CUDA C++ Programming Guide, table of technical specifications).
 GRID_LIMIT = 2**31 - 1
+
+#: Variables that a mode's expressions may use; no name that a user can give begins with `$`.
+WORKERS = "$workers"  # as many as are launched
+DRAWN = "$drawn"  # what the queue gave
+_POSITION, _END = "$position", "$end"
+
+Tables: TypeAlias = "Mapping[str, npt.NDArray[Any]]"
+Indices: TypeAlias = "npt.NDArray[np.uint64]"
 
 
 class Dispatch(Protocol):
@@ -26,12 +36,12 @@ class Dispatch(Protocol):
 
     @property
     def workers(self) -> Expr:
-        """The number of workers to launch: an expression of the parameters, or the variable `workers`."""
+        """The number of workers to launch: an expression of the parameters, or the variable `WORKERS`."""
         ...
 
     @property
     def fixed(self) -> bool:
-        """Whether `workers` follows from the spec; otherwise it is as many as are launched."""
+        """Whether a worker needs no telling how many workers were launched."""
         ...
 
     @property
@@ -39,16 +49,30 @@ class Dispatch(Protocol):
         """Whether a worker may visit several items, so that work before its loop pays."""
         ...
 
-    def start(self, worker: Expr, items: Expr) -> Expr:
-        """Where a worker starts; past the end for a worker that the spec does not have."""
+    @property
+    def queue(self) -> bool:
+        """Whether later items come from a queue that all workers share, so that which worker gets what is decided at
+        run time. `advance` is then of the variable `DRAWN`, one item that is drawn ahead."""
+        ...
+
+    @property
+    def state(self) -> tuple[Expr, ...]:
+        """The variables that a worker keeps beside its index."""
+        ...
+
+    def start(self, worker: Expr, items: Expr) -> tuple[Expr, ...]:
+        """The first index, then the state. The index is past the end for a worker that the spec does not have."""
         ...
 
     def valid(self, index: Expr, items: Expr) -> Expr: ...
 
-    def advance(self, index: Expr, items: Expr) -> Expr: ...
+    def advance(self, index: Expr, items: Expr) -> tuple[Expr, ...]:
+        """The next index, then the next state."""
+        ...
 
-    def sequence(self, worker: int, items: int, workers: int) -> npt.NDArray[np.uint64]:
-        """The indices that `worker` visits, in order."""
+    def sequence(self, worker: int, items: int, workers: int, tables: Tables) -> Indices:
+        """The indices that `worker` visits, in order; for a queue, where every worker takes equally long and worker w
+        asks w-th."""
         ...
 
 
@@ -60,17 +84,19 @@ class Single:
     name: str = "single"
     fixed: bool = True
     loops: bool = False
+    queue: bool = False
+    state: tuple[Expr, ...] = ()
 
-    def start(self, worker: Expr, items: Expr) -> Expr:
-        return worker
+    def start(self, worker: Expr, items: Expr) -> tuple[Expr, ...]:
+        return (worker,)
 
     def valid(self, index: Expr, items: Expr) -> Expr:
         return index.graph.lt(index, items)
 
-    def advance(self, index: Expr, items: Expr) -> Expr:
-        return items
+    def advance(self, index: Expr, items: Expr) -> tuple[Expr, ...]:
+        return (items,)
 
-    def sequence(self, worker: int, items: int, workers: int) -> npt.NDArray[np.uint64]:
+    def sequence(self, worker: int, items: int, workers: int, tables: Tables) -> Indices:
         return np.arange(worker, min(worker + 1, items), dtype=np.uint64)
 
 
@@ -82,19 +108,112 @@ class Static:
     fixed: bool
     name: str = "static"
     loops: bool = True
+    queue: bool = False
+    state: tuple[Expr, ...] = ()
 
-    def start(self, worker: Expr, items: Expr) -> Expr:
+    def start(self, worker: Expr, items: Expr) -> tuple[Expr, ...]:
         if not self.fixed:
-            return worker
+            return (worker,)
         # more workers may have been launched than the spec has: they would repeat the others' tiles
         g = worker.graph
-        return g.select(g.lt(worker, self.workers), worker, items)
+        return (g.select(g.lt(worker, self.workers), worker, items),)
 
     def valid(self, index: Expr, items: Expr) -> Expr:
         return index.graph.lt(index, items)
 
-    def advance(self, index: Expr, items: Expr) -> Expr:
-        return index + self.workers
+    def advance(self, index: Expr, items: Expr) -> tuple[Expr, ...]:
+        return (index + self.workers,)
 
-    def sequence(self, worker: int, items: int, workers: int) -> npt.NDArray[np.uint64]:
+    def sequence(self, worker: int, items: int, workers: int, tables: Tables) -> Indices:
+        return np.arange(worker, items, workers, dtype=np.uint64)
+
+
+@dataclass(frozen=True, slots=True)
+class Table:
+    """Worker w takes the positions `indptr[w]` to below `indptr[w + 1]` of the order, or of the list `indices`.
+
+    `length` is the number of positions; `workers` the number of ranges. No element is read before it is known to be
+    there: not for a worker without a range, and not at or beyond the end of one.
+    """
+
+    workers: Expr
+    length: Expr
+    indptr: str
+    indices: str | None = None
+    subset: bool = False  # whether not every item needs a worker
+    name: str = "table"
+    fixed: bool = True
+    loops: bool = True
+    queue: bool = False
+
+    @property
+    def state(self) -> tuple[Expr, ...]:
+        g, top = self.length.graph, max(self.length.hi, 1)
+        end = g.var(_END, 0, top, fit(0, top))
+        # one past the end is reached, and compared with it
+        return (end,) if self.indices is None else (g.var(_POSITION, 0, top + 1, fit(0, top + 1)), end)
+
+    def _bound(self, g: Graph, number: Expr, guard: Expr) -> Expr:
+        return g.load(self.indptr, number, guard, 0, self.length.hi)
+
+    def _item(self, position: Expr, end: Expr, items: Expr) -> Expr:
+        """The work index at a position: nothing is read where there is none."""
+        g = position.graph
+        assert self.indices is not None
+        return g.load(self.indices, position, g.lt(position, end), 0, max(items.hi - 1, 0))
+
+    def start(self, worker: Expr, items: Expr) -> tuple[Expr, ...]:
+        g = worker.graph
+        known = g.lt(worker, self.workers)
+        begin, end = self._bound(g, worker, known), self._bound(g, worker + 1, known)
+        if self.indices is None:
+            return (begin, end)
+        return (self._item(begin, end, items), begin, end)
+
+    def valid(self, index: Expr, items: Expr) -> Expr:
+        first, end = (index, *self.state)[-2:]
+        return index.graph.lt(first, end)
+
+    def advance(self, index: Expr, items: Expr) -> tuple[Expr, ...]:
+        if self.indices is None:
+            return (index + 1, *self.state)
+        position, end = self.state
+        following = position.graph.narrow(position, 0, self.length.hi) + 1
+        return (self._item(following, end, items), following, end)
+
+    def sequence(self, worker: int, items: int, workers: int, tables: Tables) -> Indices:
+        begin, end = (int(v) for v in tables[self.indptr][worker : worker + 2])
+        if self.indices is None:
+            return np.arange(begin, end, dtype=np.uint64)
+        return np.asarray(tables[self.indices][begin:end]).astype(np.uint64)
+
+
+@dataclass(frozen=True, slots=True)
+class Dynamic:
+    """Worker w takes item w, then what a counter in global memory gives: W, W + 1, ... for W workers.
+
+    Every worker draws until it draws an item past the end, and each draws one of those: `items` tickets in all, where
+    there are more items than workers, and none at all otherwise. So whoever draws ticket `items - 1` is the last to
+    touch the counter, and sets it back to 0 for the next launch. No worker waits for another.
+    """
+
+    workers: Expr  # to launch
+    launched: Expr  # the variable `WORKERS`
+    name: str = "dynamic"
+    fixed: bool = False
+    loops: bool = True
+    queue: bool = True
+    state: tuple[Expr, ...] = ()
+
+    def start(self, worker: Expr, items: Expr) -> tuple[Expr, ...]:
+        return (worker,)
+
+    def valid(self, index: Expr, items: Expr) -> Expr:
+        return index.graph.lt(index, items)
+
+    def advance(self, index: Expr, items: Expr) -> tuple[Expr, ...]:
+        top = items.hi + self.launched.hi
+        return (index.graph.var(DRAWN, 0, top, fit(0, top)),)
+
+    def sequence(self, worker: int, items: int, workers: int, tables: Tables) -> Indices:
         return np.arange(worker, items, workers, dtype=np.uint64)

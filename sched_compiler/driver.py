@@ -14,22 +14,27 @@ from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from importlib.metadata import PackageNotFoundError
 from importlib.metadata import version as distribution_version
+from pathlib import Path
 from typing import Any, Literal, get_args
+
+import numpy as np
 
 from sched_compiler import loader, registry
 from sched_compiler.artifact import JSON, Artifact, Emit
 from sched_compiler.build import Built, build
 from sched_compiler.diagnostics import Diagnostic, Span, SpecError
-from sched_compiler.dispatch import GRID_LIMIT
+from sched_compiler.dispatch import GRID_LIMIT, WORKERS
 from sched_compiler.evaluate import evaluate
 from sched_compiler.expr import Expr, RangeError, equations, to_text
-from sched_compiler.loader import LoadedSpec
+from sched_compiler.loader import LoadedSpec, Progress
 from sched_compiler.program import TRACE_BLOCK, Program, place
 from sched_compiler.registry import Backend, BackendError, ToolMissingError, TraceRequest
 from sched_compiler.schedule import Schedule
-from sched_compiler.spec import Dispatch, Static
+from sched_compiler.spec import Dispatch, Dynamic, Static
 from sched_compiler.traces import Trace, trace_numpy
-from sched_compiler.verify import Verdict, Verification, verify
+from sched_compiler.verdict import Verdict
+from sched_compiler.verify import Verification, verify
+from sched_compiler.verify_tables import check_tables, diagnostic, uses_tables
 
 #: Changed whenever a key or a manifest changes its meaning.
 SCHEMA = 1
@@ -57,9 +62,7 @@ class CheckReport:
     @property
     def ok(self) -> bool:
         """Every property is proven and nothing is an error; warnings do not count."""
-        return all(v.status == "proven" for v in self.verdicts) and not any(
-            d.severity == "error" for d in self.diagnostics
-        )
+        return all(v.holds() for v in self.verdicts) and not any(d.severity == "error" for d in self.diagnostics)
 
     def as_json(self) -> dict[str, Any]:
         return {
@@ -84,19 +87,24 @@ class Checked:
         return self.built.schedule
 
 
-def check_text(text: str, file: str = "<spec>") -> CheckReport:
-    """Everything that can be said of a spec. Never raises for what stands in it."""
+def check_text(
+    text: str, file: str = "<spec>", directory: Path | None = None, progress: Progress | None = None
+) -> CheckReport:
+    """Everything that can be said of a spec. Never raises for what stands in it.
+
+    Here and below, tables in files are read from `directory` and below it; without one, none is read.
+    """
     try:
-        checked = _checked(loader.load(text, file))
+        checked = _checked(loader.load(text, file, directory, progress), progress)
     except SpecError as e:
         return CheckReport(file, e.diagnostics, ())
     diagnostics = (*checked.verification.diagnostics, *checked.built.warnings)
     return CheckReport(file, diagnostics, checked.verification.verdicts)
 
 
-def check(text: str, file: str = "<spec>") -> Checked:
+def check(text: str, file: str = "<spec>", directory: Path | None = None) -> Checked:
     """The built and proven spec. Raises SpecError unless every property is proven."""
-    return prove(loader.load(text, file))
+    return prove(loader.load(text, file, directory))
 
 
 def prove(loaded: LoadedSpec) -> Checked:
@@ -107,9 +115,9 @@ def prove(loaded: LoadedSpec) -> Checked:
     return checked
 
 
-def _checked(loaded: LoadedSpec) -> Checked:
+def _checked(loaded: LoadedSpec, progress: Progress | None = None) -> Checked:
     built = build(loaded)
-    verification = verify(built.schedule, loaded)
+    verification = verify(built.schedule, loaded, progress)
     try:
         program = place(built.schedule)
     except RangeError as e:
@@ -118,16 +126,52 @@ def _checked(loaded: LoadedSpec) -> Checked:
             mend="narrow the parameters' ranges",
         ) from None  # fmt: skip
     if not verification.proven and not verification.diagnostics:
-        open_ = [v for v in verification.verdicts if v.status != "proven"]
+        open_ = [v for v in verification.verdicts if not v.holds()]
         found = "; ".join(f"{v.property}: {v.how}" for v in open_)
         diagnostic = loaded.diagnostic("E064", (), "a property of the schedule is not proven", found=found)
         verification = replace(verification, diagnostics=(diagnostic,))
     return Checked(loaded, built, verification, program)
 
 
-def expand(text: str, file: str = "<spec>") -> str:
+def expand(text: str, file: str = "<spec>", directory: Path | None = None) -> str:
     """The composed form of a spec, as YAML."""
-    return loader.to_yaml(loader.load(text, file).spec)
+    return loader.to_yaml(loader.load(text, file, directory).spec)
+
+
+def validate_tables(
+    checked: Checked, tables: Mapping[str, Any], values: Mapping[str, int] | None = None
+) -> tuple[Diagnostic, ...]:
+    """What is wrong with tables that arrive at launch, at these parameter values; nothing if they may be used.
+
+    `tables` holds lists or arrays of integers by name, for every table whose elements do not stand in the spec.
+    """
+    given = _values(checked.loaded, checked.schedule, values or {})
+    complete = _complete_tables(checked, tables)
+    faults = check_tables(checked.schedule, complete, given) if uses_tables(checked.schedule) else []
+    return tuple(diagnostic(fault, checked.loaded, ("tables", fault.table)) for fault in faults)
+
+
+def _complete_tables(checked: Checked, tables: Mapping[str, Any]) -> dict[str, Any]:
+    """All tables of a schedule, those that arrive at launch from `tables`. Raises SpecError."""
+    loaded, late = checked.loaded, [t.name for t in checked.schedule.tables if not t.given]
+    faults: list[Diagnostic] = []
+    found: dict[str, Any] = dict(loaded.tables)
+    for name in tables:
+        if name not in late:
+            known = ", ".join(late) or "no table arrives at launch"
+            faults.append(_launch_fault(loaded, name, "a table", f"one of: {known}"))
+    for name in late:
+        array = np.asarray(tables[name]) if name in tables else None
+        if array is None:
+            mend = f"give --table {name}=FILE"
+            faults.append(_launch_fault(loaded, name, "no table", "a list of integers", mend=mend))
+        elif array.ndim != 1 or (array.dtype.kind not in "iu" and array.size):
+            faults.append(_launch_fault(loaded, name, f"an array of {array.dtype}", "a list of integers"))
+        else:
+            found[name] = array.astype(np.int64) if not array.size else array
+    if faults:
+        raise SpecError(faults)
+    return found
 
 
 # -- trace ----------------------------------------------------------------------------------------------------
@@ -141,29 +185,35 @@ def trace(
     workers: int | None = None,
     engine: Engine = "numpy",
     follow: Sequence[int] | None = None,
+    tables: Mapping[str, Any] | None = None,
+    directory: Path | None = None,
 ) -> Trace:
     """The tiles of each worker, in order, at these parameter values.
 
-    `workers` overrides the spec's number, except under `single`, which has one for each item. `follow` lists the
-    workers to follow; all of them by default. Raises SpecError for a value that is missing or out of its range.
+    `workers` overrides the spec's number, except under `single` and `table`, which have one for each item or range.
+    `follow` lists the workers to follow; all of them by default. `tables` holds those that arrive at launch. Raises
+    SpecError for a value that is missing or out of its range.
     """
-    loaded = loader.load(text, file)
-    if workers is not None and loaded.spec.dispatch.static is not None:
-        if not 1 <= workers <= GRID_LIMIT:
-            raise SpecError([_launch_fault(loaded, "workers", str(workers), f"1 to {GRID_LIMIT}")])
-        static = Static(workers=workers)
-        loaded = replace(loaded, spec=loaded.spec.model_copy(update={"dispatch": Dispatch(static=static)}))
+    loaded = loader.load(text, file, directory)
+    if workers is not None:
+        loaded = _with_workers(loaded, workers)
     checked = prove(loaded)
     schedule = checked.schedule
     given = _values(loaded, schedule, values or {})
-    if not schedule.dispatch.fixed:
+    complete = _complete_tables(checked, tables or {})
+    wrong = validate_tables(checked, tables or {}, given) if len(complete) > len(loaded.tables) else ()
+    if wrong:
+        raise SpecError(wrong)
+    if schedule.dispatch.workers.attr == WORKERS:
         raise loaded.error(
-            "E070", ("dispatch", "static", "workers"), "how many workers are launched is not in the spec",
+            "E070", ("dispatch", schedule.dispatch.name, "workers"), "how many workers are launched is not in the spec",
             found="grid", expected="a number of workers", mend="give --workers N",
         )  # fmt: skip
     items, count = (int(v[0]) for v in evaluate([schedule.items, schedule.dispatch.workers], given))
     followed = range(count) if follow is None else follow
     share = -(-items // count) if count else 0  # of the busiest worker
+    if schedule.dispatch.queue or schedule.dispatch.name == "table":
+        share = items
     tiles = min(items, share * len(followed)) * schedule.cluster_size
     if tiles > MOST_TRACED:
         raise SpecError([_launch_fault(loaded, "tiles", str(tiles), f"at most {MOST_TRACED} to trace")])
@@ -172,8 +222,19 @@ def trace(
     for w in followed if follow is not None else ():
         if not 0 <= w < count:
             raise SpecError([_launch_fault(loaded, "worker", str(w), f"0 to {count - 1}")])
-    request = TraceRequest(given, count, followed)
+    request = TraceRequest(given, count, followed, complete)
     return Trace(loaded.axes, count, _run(checked, request, engine))
+
+
+def _with_workers(loaded: LoadedSpec, workers: int) -> LoadedSpec:
+    """The spec with another number of workers, where its dispatch has one to choose."""
+    dispatch = loaded.spec.dispatch
+    if dispatch.static is None and dispatch.dynamic is None:
+        return loaded
+    if not 1 <= workers <= GRID_LIMIT:
+        raise SpecError([_launch_fault(loaded, "workers", str(workers), f"1 to {GRID_LIMIT}")])
+    other = Dispatch(static=Static(workers=workers)) if dispatch.static else Dispatch(dynamic=Dynamic(workers=workers))
+    return replace(loaded, spec=loaded.spec.model_copy(update={"dispatch": other}))
 
 
 def _run(checked: Checked, request: TraceRequest, engine: Engine) -> list[Any]:
@@ -207,7 +268,9 @@ def _values(loaded: LoadedSpec, schedule: Schedule, values: Mapping[str, int]) -
 
 
 def _launch_fault(loaded: LoadedSpec, name: str, found: str, expected: str, mend: str | None = None) -> Diagnostic:
-    path = ("params", name) if name in loaded.spec.params else ()
+    path: tuple[str, ...] = ("params", name) if name in loaded.spec.params else ()
+    if name in (loaded.spec.tables or {}):
+        path = ("tables", name)
     return loaded.diagnostic(
         "E070", path, f"{name}: this launch is not possible", found=found, expected=expected, mend=mend
     )
@@ -225,24 +288,30 @@ class CompileRequest:
     arch: str
     backend: str = "cuda"
     emit: Emit = "cubin"
+    directory: str | None = None  # of tables in files
+
+    def load(self) -> LoadedSpec:
+        """The loaded spec. Raises SpecError."""
+        return loader.load(self.text, self.file, None if self.directory is None else Path(self.directory))
 
 
 def artifact_key(request: CompileRequest) -> str:
     """The name of what `request` gives: 64 hexadecimal digits. Raises SpecError."""
     with _tools():
-        return _key(request, loader.load(request.text, request.file))
+        return _key(request, request.load())
 
 
 def compile_spec(request: CompileRequest) -> Artifact:
     """Compile a spec. Raises SpecError."""
     with _tools():
-        return _compile(request, loader.load(request.text, request.file))
+        return _compile(request, request.load())
 
 
 def _compile(request: CompileRequest, loaded: LoadedSpec) -> Artifact:
     key = _key(request, loaded)
     backend = backend_named(request.backend)
     checked = prove(loaded)
+    _require_clusters(checked, request.arch, request.emit)
     program = checked.program
     try:
         blob = backend.build(program, request.arch, request.emit)
@@ -265,6 +334,7 @@ def emit_text(checked: Checked, to: str, arch: str = "sm_90a") -> str:
         raise SpecError([request_fault("text", to, [*forms, "json"])]) from None
     with _tools():
         _require_architecture(backend, arch)
+        _require_clusters(checked, arch, to)
         return backend.text(program, to, arch)
 
 
@@ -280,6 +350,10 @@ def describe(checked: Checked) -> dict[str, Any]:
     where, texts = equations([*extents, *coords, *totals, *inverse])
     names = [a.name for a in schedule.axes]
     rank = len(names)
+    tables = [
+        {"name": t.name, "length": to_text(t.length), "min": t.lo, "max": t.hi, "given": t.given}
+        for t in schedule.tables
+    ]
     items, tiles, workers, in_bounds = texts[2 * rank : 2 * rank + 4]
     return {
         "name": schedule.name,
@@ -288,6 +362,7 @@ def describe(checked: Checked) -> dict[str, Any]:
         "items": items,
         "tiles": tiles,
         "cluster": [a.cluster for a in schedule.axes],
+        **({"tables": tables} if tables else {}),
         "dispatch": {"kind": schedule.dispatch.name, "workers": workers},
         "tile": dict(zip(names, texts[rank : 2 * rank], strict=True)),
         "in_bounds": in_bounds,
@@ -310,6 +385,23 @@ def _require_architecture(backend: Backend, arch: str) -> None:
     """Refuse an architecture that the backend's compiler does not know. Raises SpecError."""
     if not re.fullmatch(r"sm_[0-9]{2,3}[a-z]?", arch, re.ASCII) or not backend.supports(arch):
         raise SpecError([request_fault("architecture", arch, backend.architectures())])
+
+
+#: The first architecture with clusters in hardware.
+_CLUSTERS = 90
+
+
+def _require_clusters(checked: Checked, arch: str, form: str) -> None:
+    """Refuse CTAs of a cluster that must tell one another what was drawn, where they cannot. Raises SpecError."""
+    schedule = checked.schedule
+    if schedule.cluster_size == 1 or not schedule.dispatch.queue or form in ("header", "cuda"):
+        return
+    if int(re.sub("[^0-9]", "", arch)) < _CLUSTERS:
+        name = schedule.dispatch.name
+        raise checked.loaded.error(
+            "E050", ("cluster",), f"under dispatch {name} the CTAs of a cluster need hardware clusters", found=arch,
+            expected=f"sm_{_CLUSTERS} or later", mend="compile for another architecture, or use dispatch static",
+        )  # fmt: skip
 
 
 @contextmanager
@@ -341,8 +433,16 @@ def _key(request: CompileRequest, loaded: LoadedSpec) -> str:
         "arch": request.arch,
         "compiler": backend.compiler(),
     }
+    files = {n: _digest(loaded, n) for n, t in (loaded.spec.tables or {}).items() if t.file is not None}
+    if files:  # a file's name says nothing of what is in it
+        inputs["tables"] = files
     text = json.dumps(inputs, sort_keys=True, separators=(",", ":"))
     return hashlib.sha256(text.encode()).hexdigest()
+
+
+def _digest(loaded: LoadedSpec, table: str) -> str:
+    """SHA-256 of a table's elements as 64-bit integers, lowest byte first."""
+    return hashlib.sha256(np.ascontiguousarray(loaded.tables[table], dtype="<i8").tobytes()).hexdigest()
 
 
 def _refused(loaded: LoadedSpec, backend: str, error: BackendError) -> SpecError:
@@ -376,6 +476,13 @@ def _manifest(
             {"name": p.name, "type": p.var.dtype.name, "role": "parameter", "bits": bits, "size": bits // 8,
              "min": p.var.lo, "max": p.var.hi}
         )  # fmt: skip
+    for table in schedule.tables:
+        at = {"length": to_text(table.length), "min": table.lo, "max": table.hi}
+        if table.given:
+            at["sha256"] = _digest(checked.loaded, table.name)
+        parameters.append({"name": table.name, "type": f"{table.element.name}*", "role": "table", **pointer, **at})
+    if schedule.dispatch.queue:
+        parameters.append({"name": "counter", "type": "u64*", "role": "counter", **pointer})
     offset = 0
     for k, parameter in enumerate(parameters):
         offset = -(-offset // parameter["size"]) * parameter["size"]

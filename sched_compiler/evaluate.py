@@ -64,11 +64,23 @@ def _cast(a: Array, dtype: Dtype) -> Array:
     return a.astype(NUMPY[dtype.name])
 
 
+def _load(table: Array, index: Array, guard: Array) -> Array:
+    """Raises IndexError for an index outside the table where the guard holds: the machine would read elsewhere."""
+    index, guard = np.broadcast_arrays(index, guard)
+    wrong = guard & ((index < 0) | (index >= len(table)))
+    if wrong.any():
+        raise IndexError(f"element {index[wrong][0]} of a table of {len(table)}")
+    if not len(table):
+        return np.zeros(index.shape, dtype=table.dtype)
+    return np.where(guard, table[np.where(guard, index, 0)], 0)
+
+
 def evaluate(roots: Iterable[Expr], inputs: Mapping[str, Array | int]) -> list[Array]:
     """The values of `roots` for each element of the inputs, which are broadcast against one another.
 
     Inputs are named as the graph's variables are; every value must lie in its variable's interval where the result
-    is to be used. Raises KeyError for a variable without an input.
+    is to be used. Tables are inputs too, each an array of its own length. Raises KeyError for a variable or a table
+    without an input.
     """
     roots = list(roots)
     values: dict[int, Array] = {}
@@ -80,7 +92,9 @@ def evaluate(roots: Iterable[Expr], inputs: Mapping[str, Array | int]) -> list[A
                 value = np.atleast_1d(np.asarray(inputs[str(node.attr)])).astype(NUMPY[node.dtype.name])
             else:
                 args = [values[a.id] for a in node.args]
-                if node.op == "cast":
+                if node.op == "load":
+                    value = _load(np.asarray(inputs[str(node.attr)]), *args).astype(NUMPY[node.dtype.name])
+                elif node.op == "cast":
                     value = _cast(args[0], node.dtype)
                 elif node.op == "shr":
                     value = _shift(args[0], args[1])

@@ -11,6 +11,7 @@ min max      of two values
 lt le eq ne  comparison, giving ``pred``
 and or not   on ``pred``
 select       ``args[0] ? args[1] : args[2]``; both arms are evaluated
+load         ``args[1] ? table[args[0]] : 0``, the table's name in ``attr``; nothing is read unless ``args[1]`` holds
 cast         to ``dtype``, modulo 2^bits
 mulhi        upper half of the full unsigned product
 shr          right shift by a constant: logical for unsigned types, arithmetic for signed ones
@@ -76,6 +77,11 @@ def fit(lo: int, hi: int) -> Dtype:
     elif hi <= S64.hi and lo >= S64.lo:
         return S64
     raise RangeError(lo, hi)
+
+
+def element_type(lo: int, hi: int) -> Dtype:
+    """The type of a table's elements: what C and NumPy programs use for indices."""
+    return S32 if S32.lo <= lo and hi <= S32.hi else S64
 
 
 class Expr:
@@ -166,6 +172,9 @@ class Graph:
 
     def sub(self, a: Expr | int, b: Expr | int, within: tuple[int, int] | None = None) -> Expr:
         a, b = self.lift(a), self.lift(b)
+        if b.op == "div" and b.args[0] is a and a.lo >= 0:  # x - x // d never falls as x grows
+            d = b.args[1]
+            return self._arithmetic("sub", a, b, a.lo - a.lo // d.lo, a.hi - a.hi // d.hi, within)
         return self._arithmetic("sub", a, b, a.lo - b.hi, a.hi - b.lo, within)
 
     def mul(self, a: Expr | int, b: Expr | int, within: tuple[int, int] | None = None) -> Expr:
@@ -270,6 +279,15 @@ class Graph:
             return self._build("select", (condition, a, b), PRED, lo, hi)
         dtype = fit(lo, hi)
         return self._build("select", (condition, self.cast(a, dtype), self.cast(b, dtype)), dtype, lo, hi)
+
+    def load(self, table: str, index: Expr, guard: Expr, lo: int, hi: int) -> Expr:
+        """Element `index` of a table whose elements lie between `lo` and `hi`; 0, and nothing read, without `guard`.
+
+        Elements are 32-bit signed integers where `hi` allows it, else 64-bit ones.
+        """
+        if guard.value == 0:
+            return self.const(0)
+        return self.node("load", (index, guard), table, element_type(lo, hi), min(lo, 0), max(hi, 0))
 
     # -- machine operations, made by lowering -----------------------------------------------------------------
 
@@ -451,4 +469,7 @@ def _operation_text(node: Expr, args: list[str]) -> str:
         return f"{args[0]} {_INFIX[node.op]} {args[1]}"
     if node.op == "select":
         return f"{args[1]} if {args[0]} else {args[2]}"
+    if node.op == "load":
+        element = f"{node.attr}[{args[0]}]"
+        return element if node.args[1].value == 1 else f"{element} if {args[1]} else 0"
     return f"not {args[0]}" if node.op == "not" else f"{node.op}({', '.join(args)})"

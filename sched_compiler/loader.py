@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from pathlib import Path as FilePath
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 from pydantic import BaseModel
 
@@ -15,7 +17,15 @@ from sched_compiler.render import canonical, to_yaml
 from sched_compiler.source import Document, Path, read_document
 from sched_compiler.spec import Spec
 
-__all__ = ["LoadedSpec", "canonical", "load", "to_yaml"]
+if TYPE_CHECKING:
+    import numpy.typing as npt
+
+    Elements: TypeAlias = "npt.NDArray[Any]"
+
+__all__ = ["LoadedSpec", "Progress", "canonical", "load", "to_yaml"]
+
+#: Told what is done and which part of it is done, from 0 to 1.
+Progress: TypeAlias = "Callable[[str, float], None]"
 
 
 @dataclass(frozen=True)
@@ -27,6 +37,7 @@ class LoadedSpec:
     uses: str | None  # the preset's name, if the spec names one
     axes: tuple[str, ...]  # in the order of the space
     origin: dict[Path, Path] = field(repr=False)  # from paths of the composed form to the document's, where they differ
+    tables: Mapping[str, Elements] = field(repr=False, default_factory=dict)  # those whose elements are given
 
     def span(self, path: Path) -> Span:
         """Where the value at `path` of the composed form was written, or else the nearest value around it.
@@ -107,8 +118,14 @@ def _item(value: Any, step: str | int) -> Any:
         return None
 
 
-def load(text: str, file: str = "<spec>") -> LoadedSpec:
-    """Load a spec from its text. Raises `SpecError` with every fault that can be told, in the order of the text."""
+def load(
+    text: str, file: str = "<spec>", directory: FilePath | None = None, progress: Progress | None = None
+) -> LoadedSpec:
+    """Load a spec from its text. Raises `SpecError` with every fault that can be told, in the order of the text.
+
+    Tables in files are read from `directory` and below it; without one, none is read. `progress` is told how much of
+    a file has been read.
+    """
     document, noted = read_document(text, file)
     faults = Faults(document, noted)
     data = document.data
@@ -123,4 +140,28 @@ def load(text: str, file: str = "<spec>") -> LoadedSpec:
     faults.raise_all()
     assert spec is not None  # otherwise its faults were raised
     uses = data.get("uses")
-    return LoadedSpec(spec, document, uses if isinstance(uses, str) else None, tuple(spec.space), faults.origin)
+    tables = _tables(spec, faults, directory, progress)
+    faults.raise_all()
+    preset = uses if isinstance(uses, str) else None
+    return LoadedSpec(spec, document, preset, tuple(spec.space), faults.origin, tables)
+
+
+def _tables(spec: Spec, faults: Faults, directory: FilePath | None, progress: Progress | None) -> dict[str, Elements]:
+    """The elements of the tables that are given."""
+    if not spec.tables:
+        return {}
+    import numpy as np  # only where there are tables
+
+    from sched_compiler.tables import TableError, read_table
+
+    found: dict[str, Elements] = {}
+    for name, source in spec.tables.items():
+        if source.values is not None:
+            found[name] = np.array(source.values, dtype=np.int64)
+        elif source.file is not None:
+            try:
+                found[name] = read_table(source.file, directory, progress)
+            except TableError as e:
+                message = f"the table {name} cannot be read: {e}"
+                faults.add("E047", ("tables", name, "file"), message, found=source.file, mend=e.mend)
+    return found

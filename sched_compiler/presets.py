@@ -12,18 +12,21 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Annotated, TypeAlias, get_args, get_type_hints
 
-from sched_compiler.formula import Binary, Formula, constant, parse, to_text
+from sched_compiler.formula import Binary, Formula, Name, Number, constant, parse, to_text
 from sched_compiler.source import Data, Path
 
 
 @dataclass(frozen=True, slots=True)
 class Kind:
-    """What an argument may be: an integer of at least `minimum` or a formula; or true or false."""
+    """What an argument may be: an integer of at least `minimum` or a formula; true or false; or a table."""
 
-    minimum: int | None  # None: true or false
+    minimum: int | None  # None: true or false, or a table
     dispatch: bool = False  # used by the preset's own dispatch alone, so not needed where the spec gives another
+    table: bool = False
 
     def __str__(self) -> str:
+        if self.table:
+            return "a list of integers, a file, or the name of a table"
         return "true or false" if self.minimum is None else f"an integer of at least {self.minimum}, or a formula"
 
 
@@ -34,6 +37,18 @@ Positive: TypeAlias = Annotated[int | str, Kind(1)]
 #: A number of workers.
 Workers: TypeAlias = Annotated[int | str, Kind(1, dispatch=True)]
 Flag: TypeAlias = Annotated[bool, Kind(None)]
+#: A list of integers, `{file: ...}`, `{length: ...}`, or the name of one of the spec's tables.
+Listed: TypeAlias = Annotated["str | list[Data] | dict[str, Data]", Kind(None, table=True)]
+#: The worker ranges of a list: used by the preset's own dispatch alone.
+Ranges: TypeAlias = Annotated["str | list[Data] | dict[str, Data]", Kind(None, dispatch=True, table=True)]
+
+
+class ArgumentError(Exception):
+    """An argument that is of the right kind, but not possible: at the argument, or at item `item` of it."""
+
+    def __init__(self, argument: str, message: str, item: int | None = None, mend: str | None = None) -> None:
+        self.argument, self.message, self.item, self.mend = argument, message, item, mend
+        super().__init__(message)
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,7 +63,8 @@ class Argument:
 class Expansion:
     """The composed form of a preset, and from which argument each part of it came.
 
-    `composed` has the keys space, order and dispatch; `origin` leads from paths in it to argument names.
+    `composed` has the keys space, order and dispatch, where needed also params and expect; `origin` leads from paths
+    in it to argument names.
     """
 
     composed: dict[str, Data]
@@ -77,7 +93,9 @@ class Preset:
 
         A required number of workers may be left out where the caller replaces the dispatch.
         """
-        unused = {a.name: 1 for a in self.arguments.values() if a.required and a.kind.dispatch}
+        unused: dict[str, Data] = {
+            a.name: [0] if a.kind.table else 1 for a in self.arguments.values() if a.required and a.kind.dispatch
+        }
         return self.function(**{**unused, **arguments})
 
     def usage(self) -> str:
@@ -91,7 +109,7 @@ class Preset:
 
 PRESETS: dict[str, Preset] = {}
 #: Named schedulers whose dispatch this version cannot express.
-UNAVAILABLE = frozenset(("rank_aware_group_major", "indexed_triple", "cluster_launch_control"))
+UNAVAILABLE = frozenset(("cluster_launch_control",))
 
 
 def preset(*axes: str) -> Callable[[Callable[..., Expansion]], Callable[..., Expansion]]:
@@ -217,6 +235,93 @@ def flash_attention_lpt(
     if num_ctas is None:
         return Expansion({"space": space, "order": order, "dispatch": {"single": {}}}, origin)
     return _static(space, order, num_ctas, "num_ctas", origin)
+
+
+@preset("m", "n")
+def rank_aware_group_major(
+    m_clusters: Extent, n_clusters: Extent, group_size: Positive, world_size: Positive
+) -> Expansion:
+    """The rows of other ranks first, in bands of `group_size`, and this rank's own rows last.
+
+    The run-time parameter `rank` is declared by the preset, from 0 to `world_size` - 1. Rank r owns the rows from
+    r*m // world_size to below (r + 1)*m // world_size; where `world_size` does not divide m, the rows that come last
+    may be fewer.
+    """
+    rows, world = parse(m_clusters), parse(world_size)
+    ranks = constant(world)
+    if ranks is None:
+        message = "`world_size` must be an integer: the range of `rank` follows from it"
+        raise ArgumentError("world_size", message)
+    rank = Name("rank")
+    own = Binary("//", rows, world)
+    remote = _folded(Binary("-", rows, own))
+
+    def bound(first: Formula) -> int | str:
+        return _folded(Binary("//", Binary("*", first, rows), world))
+
+    shift = bound(Binary("+", rank, Number(1)))
+    others: dict[str, Data] = {
+        "part": {"m": [0, remote]}, "split": {"m": group_size}, "loops": ["m.outer", "n", "m.inner"],
+    }  # fmt: skip
+    last: dict[str, Data] = {"part": {"m": [remote, m_clusters]}, "loops": ["n", "m"]}
+    space: dict[str, Data] = {"m": m_clusters, "n": n_clusters}
+    composed: dict[str, Data] = {
+        "params": {"rank": {"min": 0, "max": ranks - 1}},
+        "space": space,
+        "order": {"rotate": {"m": shift}, "pieces": [others, last]},
+        "expect": {"last": {"m": [bound(rank), shift]}},
+        "dispatch": {"static": {"workers": "grid"}},
+    }
+    pieces: Path = ("order", "pieces", 0)
+    origin: dict[Path, str] = {
+        ("space", "m"): "m_clusters", ("space", "n"): "n_clusters", ("order", "rotate"): "world_size",
+        ("order", "pieces"): "world_size", (*pieces, "split"): "group_size", ("expect",): "world_size",
+        ("params", "rank"): "world_size",
+    }  # fmt: skip
+    return Expansion(composed, origin)
+
+
+@preset("b", "h", "q")
+def indexed_triple(
+    b_indices: Listed,
+    h_indices: Listed,
+    q_indices: Listed,
+    tiles_indptr: Ranges,
+    num_b: Extent | None = None,
+    num_h: Extent | None = None,
+    num_q: Extent | None = None,
+) -> Expansion:
+    """The listed points (batch, head, query block), worker w those from `tiles_indptr[w]` to below the next.
+
+    No point may stand twice. The space is as large as the points need, unless `num_b`, `num_h` and `num_q` say more;
+    they are needed where the lists do not stand in the spec itself.
+    """
+    space: dict[str, Data] = {}
+    points: dict[str, Data] = {}
+    origin: dict[Path, str] = {("dispatch",): "tiles_indptr", ("dispatch", "table", "indptr"): "tiles_indptr"}
+    axes = (("b", b_indices, num_b), ("h", h_indices, num_h), ("q", q_indices, num_q))
+    for axis, listed, extent in axes:
+        argument = f"{axis}_indices"
+        space[axis] = _extent_of(argument, listed) if extent is None else extent
+        points[axis] = listed
+        origin[("space", axis)] = argument if extent is None else f"num_{axis}"
+        origin[("order", "points", axis)] = argument
+    order: dict[str, Data] = {"points": points, "subset": True}
+    dispatch: dict[str, Data] = {"table": {"indptr": tiles_indptr}}
+    return Expansion({"space": space, "order": order, "dispatch": dispatch}, origin)
+
+
+def _extent_of(argument: str, listed: str | list[Data] | dict[str, Data]) -> int:
+    """How far an axis must reach to hold the listed coordinates."""
+    if not isinstance(listed, list):
+        name = f"num_{argument[0]}"
+        raise ArgumentError(argument, f"`{name}` is needed where {argument} does not stand here", mend=f"add `{name}`")
+    top = 0
+    for k, value in enumerate(listed):
+        if not isinstance(value, int) or isinstance(value, bool) or value < 0:
+            raise ArgumentError(argument, "a coordinate is an integer of at least 0", k)
+        top = max(top, value + 1)
+    return top
 
 
 def _attention(batches: int | str, heads: int | str, blocks: int | str) -> tuple[dict[str, Data], dict[Path, str]]:

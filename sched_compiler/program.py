@@ -27,9 +27,9 @@ class Program:
     identifier: str
     #: Values that depend on parameters alone and are needed for each tile, operands first.
     invariants: tuple[Expr, ...]
-    start: Expr  # of the variable `$worker`
-    valid: Expr  # of the variable `$index`
-    advance: Expr  # of the variable `$index`
+    start: tuple[Expr, ...]  # the index and the dispatch's state, of the variable `$worker`
+    valid: Expr  # of the variable `$index` and the state
+    advance: tuple[Expr, ...]  # the index and the state, of the same
     items: Expr
     workers: Expr
     coords: tuple[Expr, ...]  # of the variables `$index` and `$rank`
@@ -58,12 +58,17 @@ def place(schedule: Schedule) -> Program:
     worker = g.var(WORKER, 0, GRID_LIMIT - 1)
     inverse = [] if schedule.inverse is None else [g.cast(schedule.inverse, schedule.index_type)]
     params = {p.name for p in schedule.params} | ({WORKERS} if not dispatch.fixed else set())
+    types = (schedule.index_type, *(v.dtype for v in dispatch.state))
+
+    def kept(values: tuple[Expr, ...]) -> list[Expr]:
+        return [g.cast(v, dtype) for v, dtype in zip(values, types, strict=True)]
+
     lowered = lower(
         g,
         [
-            g.cast(dispatch.start(worker, schedule.items), schedule.index_type),
+            *kept(dispatch.start(worker, schedule.items)),
             dispatch.valid(index, schedule.items),
-            g.cast(dispatch.advance(schedule.index, schedule.items), schedule.index_type),
+            *kept(dispatch.advance(schedule.index, schedule.items)),
             schedule.items,
             dispatch.workers,
             schedule.in_bounds,
@@ -72,20 +77,21 @@ def place(schedule: Schedule) -> Program:
         ],
         fixed=params if dispatch.loops else (),
     )
-    start, valid, advance, items, workers, in_bounds = lowered[:6]
-    rank = len(schedule.coords)
+    width, rank = len(types), len(schedule.coords)
+    start, valid, advance = lowered[:width], lowered[width], lowered[width + 1 : 2 * width + 1]
+    items, workers, in_bounds, *rest = lowered[2 * width + 1 :]
     return Program(
         schedule=schedule,
         identifier=identifier_of(schedule.name),
         invariants=tuple(_invariants(lowered, params)),
-        start=start,
+        start=tuple(start),
         valid=valid,
-        advance=advance,
+        advance=tuple(advance),
         items=items,
         workers=workers,
-        coords=tuple(lowered[6 : 6 + rank]),
+        coords=tuple(rest[:rank]),
         in_bounds=in_bounds,
-        inverse=lowered[6 + rank] if inverse else None,
+        inverse=rest[rank] if inverse else None,
     )
 
 

@@ -31,6 +31,8 @@ def at_most(a: Expr, b: Expr) -> bool:
     """Whether a <= b is shown for all values: by interval, by a common factor, or because b bounds a's minimum."""
     if a is b or a.hi <= b.lo:
         return True
+    if a.op == "sub" and a.args[0] is b and a.args[1].lo >= 0:
+        return True
     if a.op in ("min", "max"):
         return (any if a.op == "min" else all)(at_most(arg, b) for arg in a.args)
     if b.op in ("min", "max"):

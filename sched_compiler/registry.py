@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from importlib.metadata import EntryPoint, entry_points
-from typing import Protocol, TypeAlias
+from typing import Any, Protocol, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
@@ -42,11 +42,13 @@ class Resources:
 
 @dataclass(frozen=True, slots=True)
 class TraceRequest:
-    """One run of the trace kernel's loop: parameter values, the number of workers, and the workers to follow."""
+    """One run of the trace kernel's loop: parameter values, the number of workers, the workers to follow, and tables
+    by name."""
 
     values: Mapping[str, int]
     workers: int
     follow: Sequence[int]
+    tables: Mapping[str, npt.NDArray[Any]] = field(default_factory=dict)
 
 
 #: An engine runs a program and gives, for each followed worker, an array of shape (tiles, axes + 1): coordinates, then

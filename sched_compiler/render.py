@@ -9,7 +9,7 @@ from typing import Any
 from pydantic import BaseModel
 
 from sched_compiler.formula import parse, to_text
-from sched_compiler.spec import Order, Piece, Spec
+from sched_compiler.spec import Dispatch, Order, Piece, Spec, TableSource
 
 _WIDTH = 100
 # Text that every YAML reader takes for the same text without quotes, also between braces.
@@ -22,6 +22,8 @@ def to_yaml(spec: Spec) -> str:
     form: dict[str, Any] = {"version": spec.version, "name": spec.name}
     if spec.params:
         form["params"] = {name: {"min": param.min, "max": param.max} for name, param in spec.params.items()}
+    if spec.tables:
+        form["tables"] = {name: _table(table) for name, table in spec.tables.items()}
     form["space"] = dict(spec.space)
     if spec.order is not None:
         form["order"] = _order(spec.order)
@@ -30,10 +32,13 @@ def to_yaml(spec: Spec) -> str:
     if spec.cluster is not None:
         ragged = {} if spec.cluster.ragged == "pad" else {"ragged": spec.cluster.ragged}
         form["cluster"] = {**spec.cluster.shape, **ragged}
-    if spec.dispatch.static is not None:
-        form["dispatch"] = {"static": {"workers": spec.dispatch.static.workers}}
-    else:
-        form["dispatch"] = {"single": {}}
+    if spec.expect is not None:
+        form["expect"] = {"last": {axis: list(ends) for axis, ends in spec.expect.last.items()}}
+    form["dispatch"] = {
+        mode: {key: value for key, value in given.model_dump().items() if value is not None}
+        for mode in Dispatch.model_fields
+        if (given := getattr(spec.dispatch, mode)) is not None
+    }
     if spec.kernel != Spec.model_fields["kernel"].default:
         form["kernel"] = spec.kernel
     lines: list[str] = []
@@ -41,6 +46,12 @@ def to_yaml(spec: Spec) -> str:
         # The order is what a reader looks at: a line for each of its steps.
         lines += _lines(key, value, "", block=key in ("order", "map"))
     return "\n".join(lines) + "\n"
+
+
+def _table(table: TableSource) -> Any:
+    if table.values is not None:
+        return list(table.values)
+    return {"file": table.file} if table.file is not None else {"length": table.length}
 
 
 def _order(order: Order) -> dict[str, Any]:
@@ -57,7 +68,7 @@ def _order(order: Order) -> dict[str, Any]:
         }
     if order.pieces is not None:
         result["pieces"] = [_order(piece) for piece in order.pieces]
-    for key in ("loops", "curve"):
+    for key in ("loops", "curve", "points", "subset"):
         if (value := getattr(order, key)) is not None:
             result[key] = value
     for key in ("reverse", "serpentine", "rotate"):
@@ -93,6 +104,8 @@ def _flow(value: Any) -> str:
         return "{" + ", ".join(f"{_key(key)}: {_flow(item)}" for key, item in value.items()) + "}"
     if isinstance(value, list | tuple):
         return "[" + ", ".join(map(_flow, value)) + "]"
+    if isinstance(value, bool):
+        return str(value).lower()
     return _text(value) if isinstance(value, str) else str(value)
 
 
@@ -116,7 +129,7 @@ def canonical(spec: Spec) -> str:
 
 
 #: Fields that hold formulas, at whatever depth below them.
-_FORMULAS = frozenset(("space", "map", "by", "rotate", "part", "workers"))
+_FORMULAS = frozenset(("space", "map", "by", "rotate", "part", "workers", "length", "last"))
 
 
 def _canonical(value: Any, path: tuple[str, ...]) -> Any:

@@ -4,15 +4,18 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from sched_compiler.dispatch import Dispatch
-from sched_compiler.expr import Dtype, Expr, Graph
+from sched_compiler.dispatch import DRAWN, WORKERS, Dispatch
+from sched_compiler.expr import Dtype, Expr, Graph, element_type
 from sched_compiler.nest import Nest
+
+__all__ = [
+    "DRAWN", "INDEX", "RANK", "WORKER", "WORKERS", "Parameter", "Schedule", "SpaceAxis", "TableInput", "tile_input",
+]  # fmt: skip
 
 #: Inputs of a schedule's expressions that are no parameters; no name that a user can give begins with `$`.
 INDEX = "$index"
 RANK = "$rank"
 WORKER = "$worker"
-WORKERS = "$workers"
 
 
 def tile_input(axis: str) -> str:
@@ -26,6 +29,24 @@ class Parameter:
 
     name: str
     var: Expr
+
+
+@dataclass(frozen=True, slots=True)
+class TableInput:
+    """A list of integers that is read on the device: `length` elements, each between `lo` and `hi`.
+
+    `given` says that its elements stand in the spec, where they are verified; others arrive at launch.
+    """
+
+    name: str
+    length: Expr
+    lo: int
+    hi: int
+    given: bool
+
+    @property
+    def element(self) -> Dtype:
+        return element_type(self.lo, self.hi)
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,6 +70,7 @@ class Schedule:
     name: str
     graph: Graph
     params: tuple[Parameter, ...]
+    tables: tuple[TableInput, ...]
     axes: tuple[SpaceAxis, ...]
     dispatch: Dispatch
     index: Expr
@@ -58,8 +80,10 @@ class Schedule:
     coords: tuple[Expr, ...]
     tile: tuple[Expr, ...]
     in_bounds: Expr  # false for padding
-    inverse: Expr | None  # None for a `map` formula
-    nest: Nest | None  # None for a `map` formula
+    inverse: Expr | None  # None for a `map` formula, and for a list of points
+    nest: Nest | None  # None likewise
+    points: tuple[str, ...] | None = None  # the tables that list each axis's coordinates
+    subset: bool = False  # whether the points need not be all of the space
 
     @property
     def cluster_size(self) -> int:
@@ -71,7 +95,9 @@ class Schedule:
 
     @property
     def tiles(self) -> Expr:
-        """Tiles of the space, padding excluded."""
+        """Tiles that are visited, padding excluded."""
+        if self.subset:
+            return self.items * self.cluster_size
         total = self.graph.const(1)
         for axis in self.axes:
             total = total * axis.extent

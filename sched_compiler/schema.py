@@ -10,10 +10,25 @@ import inspect
 from collections.abc import Mapping
 from typing import Any, TypeAlias, get_args
 
-from sched_compiler.checks import IDENTIFIER, MAX_AXES, MAX_PARAMS, NAME
+from sched_compiler.checks import IDENTIFIER, MAX_AXES, MAX_PARAMS, MAX_TABLES, NAME
 from sched_compiler.formula import MAX_LENGTH, RESERVED
 from sched_compiler.presets import PRESETS, Preset
-from sched_compiler.spec import Cluster, Dispatch, Model, Order, Param, Piece, Single, Spec, Split, Static
+from sched_compiler.spec import (
+    Cluster,
+    Dispatch,
+    Dynamic,
+    Expect,
+    Model,
+    Order,
+    Param,
+    Piece,
+    Single,
+    Spec,
+    Split,
+    Static,
+    Table,
+    TableSource,
+)
 
 Schema: TypeAlias = "dict[str, Any]"
 
@@ -41,6 +56,10 @@ def json_schema() -> Schema:
                 _mapping(_ref("param"), "parameter", at_most=MAX_PARAMS),
                 "Values known only at launch, each with the range that is promised for it.",
             ),
+            "tables": (
+                _mapping(_ref("table"), "parameter", at_most=MAX_TABLES),
+                "Lists of integers that the schedule reads: written here, in files beside the spec, or given later.",
+            ),
             "space": (
                 {**_mapping(_ref("extent"), "axis", at_most=MAX_AXES), "minProperties": 1},
                 "The box of tiles: named axes, and how many tiles each has.",
@@ -51,6 +70,10 @@ def json_schema() -> Schema:
                 "Instead of `order`: each coordinate as a formula of the work index `i`. It is checked, not trusted.",
             ),
             "cluster": (_ref("cluster"), "The scheduled item is a cluster of CTAs, with this many along each axis."),
+            "expect": (
+                _object(Expect, {"last": (_ref("part"), "Ranges of axes whose tiles come after all others.")}),
+                "What the order is meant for. It is checked, and a warning says where it does not hold.",
+            ),
             "dispatch": (_ref("dispatch"), "Which worker takes which work items."),
             "kernel": (_choice(Spec, "kernel"), "What is built around the schedule."),
         },
@@ -67,7 +90,7 @@ def json_schema() -> Schema:
         "required": ["version", "name"],
         "if": {"required": ["uses"]},
         "then": {
-            "properties": dict.fromkeys(("space", "order", "map", "cluster"), False),
+            "properties": dict.fromkeys(("space", "order", "map", "cluster", "expect"), False),
             "allOf": [_with(preset) for preset in PRESETS.values()],
         },
         "else": {
@@ -102,6 +125,21 @@ def _definitions() -> Schema:
             "min": ({"type": "integer"}, "The smallest value that is promised."),
             "max": ({"type": "integer"}, "The largest value that is promised; it sizes the arithmetic."),
         }),
+        "table": {
+            "anyOf": [
+                {"type": "array", "items": {"type": "integer"}},
+                _object(TableSource, {
+                    "values": ({"type": "array", "items": {"type": "integer"}}, "Its elements."),
+                    "file": ({"type": "string"}, "A file beside the spec: .npy, .json, or text with commas or lines."),
+                    "length": (_number(0), "How many elements it has; it arrives at launch."),
+                }) | {"minProperties": 1, "maxProperties": 1},
+            ],
+            "description": "A list of integers.",
+        },
+        "tableUse": {
+            "anyOf": [{"type": "string"}, _ref("table")],
+            "description": "The name of a table, or the table itself.",
+        },
         "split": {
             "anyOf": [
                 _ref("positive"),
@@ -166,6 +204,11 @@ def _order_properties() -> Schema:
             {"type": "array", "items": _ref("piece"), "minItems": 1},
             "In place of `loops`: sub-boxes walked one after another. It is proven that they tile the box.",
         ),
+        "points": (
+            _mapping(_ref("tableUse"), "axis"),
+            "In place of all others: every axis's coordinates, one for each work item, from tables.",
+        ),
+        "subset": ({"type": "boolean"}, "Whether the points need not be all of the space; none may stand twice."),
     })  # fmt: skip
 
 
@@ -184,6 +227,23 @@ def _dispatch() -> Schema:
             }),
             "Worker w takes items w, w + workers, w + 2*workers, ...",
         ),
+        "table": (
+            _object(Table, {
+                "indptr": (_ref("tableUse"), "Where each worker's range begins, and at last where the last one ends."),
+                "indices": (_ref("tableUse"), "The work indices that the ranges are of; without it, all in order."),
+                "subset": ({"type": "boolean"}, "Whether items may be left out."),
+            }),
+            "Worker w takes positions indptr[w] to below indptr[w + 1].",
+        ),
+        "dynamic": (
+            {"anyOf": [_object(Dynamic, {
+                "workers": (
+                    {"anyOf": [{"const": "grid"}, *_number(1)["anyOf"]]},
+                    "The number of workers to launch; `grid`, the default, for any number.",
+                ),
+            }), {"type": "null"}]},
+            "Worker w takes item w, then what a counter in global memory gives.",
+        ),
     }  # fmt: skip
     mapping = {
         "type": "object",
@@ -192,7 +252,10 @@ def _dispatch() -> Schema:
         "minProperties": 1,
         "maxProperties": 1,
     }
-    return {"anyOf": [{"const": "single"}, mapping], "description": "Exactly one way to hand out the work items."}
+    return {
+        "anyOf": [{"enum": ["single", "dynamic"]}, mapping],
+        "description": "Exactly one way to hand out the work items.",
+    }
 
 
 # -- presets ------------------------------------------------------------------------------------------------------
@@ -207,6 +270,8 @@ def _with(preset: Preset) -> Schema:
     properties: Schema = {}
     for a in arguments:
         schema = {"type": "boolean"} if a.kind.minimum is None else _number(a.kind.minimum)
+        if a.kind.table:
+            schema = _ref("tableUse")
         if a.nullable:
             schema = {"anyOf": [*schema["anyOf"], {"type": "null"}]}
         use = "; not needed where `dispatch` is given" if a.kind.dispatch else ""
@@ -269,6 +334,10 @@ def _closed(properties: Schema, model: type[Model]) -> Schema:
     result: Schema = {"type": "object", "properties": properties, "additionalProperties": False}
     if "loops" in properties:
         result["not"] = {"required": ["loops", "pieces"]}
+        others = [name for name in properties if name not in ("points", "subset")]
+        result["dependentSchemas"] = {"points": {"properties": dict.fromkeys(others, False)}}
+    if "part" in properties:
+        result["properties"] = {**properties, "points": False, "subset": False}
     return {**result, **({"required": required} if required else {})}
 
 

@@ -35,6 +35,15 @@ class Param(Model):
     max: int
 
 
+class TableSource(Model):
+    """A list of integers: exactly one of its elements, a file beside the spec, or its length, where it arrives at
+    launch."""
+
+    values: list[int] | None = None
+    file: str | None = None
+    length: FormulaText | None = None
+
+
 class Split(Model):
     """Bands of `by` points; the last is short, or run in full (`pad`)."""
 
@@ -53,6 +62,8 @@ class Order(Model):
     rotate: dict[str, FormulaText] = Field(default_factory=dict)
     pieces: list[Piece] | None = None
     curve: Literal["hilbert", "morton"] | None = None
+    points: dict[str, str] | None = None  # axis -> table
+    subset: bool | None = None
 
 
 class Piece(Order):
@@ -78,11 +89,36 @@ class Static(Model):
     workers: FormulaText  # the word "grid", or a formula
 
 
+class Table(Model):
+    """Worker w takes positions `indptr[w]` to below `indptr[w + 1]`, of the order or of the list `indices`.
+
+    Both are names of tables. `subset` says that not every item needs a worker.
+    """
+
+    indptr: str
+    indices: str | None = None
+    subset: bool | None = None
+
+
+class Dynamic(Model):
+    """Worker w takes item w, then what a counter in global memory gives."""
+
+    workers: FormulaText = "grid"
+
+
+class Expect(Model):
+    """What the order is meant for: tiles of these ranges `[from, to)` come after all others."""
+
+    last: dict[str, tuple[FormulaText, FormulaText]]
+
+
 class Dispatch(Model):
     """Exactly one of these is given."""
 
     single: Single | None = None
     static: Static | None = None
+    table: Table | None = None
+    dynamic: Dynamic | None = None
 
 
 class Spec(Model):
@@ -91,9 +127,11 @@ class Spec(Model):
     version: Literal[1]
     name: str
     params: dict[str, Param] = Field(default_factory=dict)
+    tables: dict[str, TableSource] | None = None
     space: dict[str, FormulaText]
     order: Order | None = None
     map: dict[str, FormulaText] | None = None
     cluster: Cluster | None = None
+    expect: Expect | None = None
     dispatch: Dispatch
     kernel: Literal["trace"] = "trace"

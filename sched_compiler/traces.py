@@ -44,9 +44,9 @@ class Trace:
 
 def trace_numpy(schedule: Schedule, request: TraceRequest) -> list[Rows]:
     """The reference: the dispatch's own sequence through the evaluator."""
-    values: Mapping[str, Any] = {**request.values, WORKERS: request.workers}
+    values: Mapping[str, Any] = {**request.values, **request.tables, WORKERS: request.workers}
     items = int(evaluate([schedule.items], values)[0][0])
-    sequences = [schedule.dispatch.sequence(w, items, request.workers) for w in request.follow]
+    sequences = [schedule.dispatch.sequence(w, items, request.workers, request.tables) for w in request.follow]
     index = np.concatenate([*sequences, np.zeros(0, dtype=np.uint64)])
     rows = decode(schedule, index, values)
     size = schedule.cluster_size

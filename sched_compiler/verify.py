@@ -8,20 +8,21 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Literal
 
 import numpy as np
 
 from sched_compiler.diagnostics import Diagnostic
+from sched_compiler.dispatch import GRID_LIMIT, Table
 from sched_compiler.evaluate import Array, evaluate
+from sched_compiler.expectation import verify_expectation
 from sched_compiler.expr import Expr, may_wrap, topological
-from sched_compiler.loader import LoadedSpec
+from sched_compiler.loader import LoadedSpec, Progress
 from sched_compiler.prove import all_values, assignments, small_values
-from sched_compiler.schedule import INDEX, RANK, Schedule
+from sched_compiler.schedule import INDEX, RANK, WORKER, Schedule
 from sched_compiler.source import Path
 from sched_compiler.tiling import Tiling, pieces_of, prove_tiling
-
-Status = Literal["proven", "refuted", "undecided"]
+from sched_compiler.verdict import Status, Verdict
+from sched_compiler.verify_tables import verify_points, verify_ranges
 
 #: Tiles of a formula that are tried one by one (a byte of memory each).
 MOST_TILES = 1 << 24
@@ -33,33 +34,40 @@ CHUNK = 1 << 18
 
 
 @dataclass(frozen=True, slots=True)
-class Verdict:
-    """What was found about one property, and how."""
-
-    property: str
-    status: Status
-    how: str
-
-
-@dataclass(frozen=True, slots=True)
 class Verification:
     verdicts: tuple[Verdict, ...]
     diagnostics: tuple[Diagnostic, ...]
 
     @property
     def proven(self) -> bool:
-        return all(v.status == "proven" for v in self.verdicts)
+        return all(v.holds() for v in self.verdicts)
 
 
-def verify(schedule: Schedule, loaded: LoadedSpec) -> Verification:
-    """Decide coverage, bounds, overflow, division and the grid for `schedule`, built from `loaded`."""
+def verify(schedule: Schedule, loaded: LoadedSpec, progress: Progress | None = None) -> Verification:
+    """Decide coverage, bounds, overflow, division and the grid for `schedule`, built from `loaded`.
+
+    Also what a table of worker ranges says, and what the spec expects of the order. `progress` is told how far a long
+    check is.
+    """
     if schedule.nest is not None:
         coverage = _nest_coverage(schedule, loaded)
+    elif schedule.points is not None:
+        coverage = Verification(*verify_points(schedule, loaded, progress))
     else:
         coverage = _formula_coverage(schedule, loaded)
+    ranges = Verification((), ())
+    if isinstance(schedule.dispatch, Table):
+        ranges = Verification(*verify_ranges(schedule, loaded, progress))
+    wished = Verification((), ())
+    if loaded.spec.expect is not None and coverage.proven:
+        wished = Verification(*verify_expectation(schedule, loaded))
     arithmetic = _arithmetic(schedule)
     grid = Verdict("grid", "proven", f"at most {schedule.dispatch.workers.hi * schedule.cluster_size} CTAs along x")
-    return Verification((*coverage.verdicts, *arithmetic, grid), coverage.diagnostics)
+    parts = (coverage, ranges, wished)
+    return Verification(
+        (*coverage.verdicts, *ranges.verdicts, *wished.verdicts, *arithmetic, grid),
+        tuple(d for part in parts for d in part.diagnostics),
+    )
 
 
 def _at(values: dict[str, int]) -> str:
@@ -215,7 +223,9 @@ def roots(schedule: Schedule) -> list[Expr]:
     """Every expression that is printed for a schedule, the dispatch's included."""
     dispatch = schedule.dispatch
     valid = dispatch.valid(schedule.any_index, schedule.items)
-    found = [*schedule.coords, schedule.in_bounds, schedule.items, dispatch.workers, valid]
+    worker = schedule.graph.var(WORKER, 0, GRID_LIMIT - 1)
+    steps = [*dispatch.start(worker, schedule.items), *dispatch.advance(schedule.index, schedule.items)]
+    found = [*schedule.coords, schedule.in_bounds, schedule.items, dispatch.workers, valid, *steps]
     return [*found, schedule.inverse] if schedule.inverse is not None else found
 
 

@@ -30,7 +30,15 @@ import yaml
 from sched_compiler.diagnostics import CODES
 from sched_compiler.driver import CompileRequest, check_text, compile_spec
 from sched_compiler.presets import PRESETS
-from sched_compiler.spec import Cluster, Dispatch, Order, Param, Spec, Split, Static
+from sched_compiler.spec import (
+    Cluster,
+    Dispatch,
+    Order,
+    Param,
+    Spec,
+    Split,
+    Static,
+)
 from service.settings import Settings, variable
 
 ROOT = Path(__file__).parents[1]

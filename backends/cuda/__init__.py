@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from backends.cuda import emitter
+from backends.cuda import emitter, validator
 from backends.toolchain import nvrtc
 from backends.toolchain.resources import resources
 from sched_compiler.artifact import Emit
@@ -15,11 +15,12 @@ class CudaBackend:
 
     name = "cuda"
     version = emitter.VERSION
-    forms = ("cuda", "header")
+    forms = ("cuda", "header", "validator")
     emits: tuple[Emit, ...] = ("cubin", "ptx", "header")
 
     def text(self, program: Program, form: str, arch: str) -> str:
-        return emitter.header(program) if form == "header" else emitter.trace_source(program)
+        printed = {"cuda": emitter.trace_source, "header": emitter.header, "validator": validator.validator}
+        return printed[form](program)
 
     def build(self, program: Program, arch: str, emit: Emit) -> bytes:
         if emit == "header":

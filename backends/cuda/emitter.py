@@ -6,14 +6,16 @@ The header includes nothing, so that NVRTC takes it, and compiles for the host, 
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 
+from backends.cuda import queue
 from backends.cuda.printer import CTYPE, Printer
 from sched_compiler.expr import Expr, to_text
 from sched_compiler.program import TRACE_BLOCK, Program
 from sched_compiler.schedule import INDEX, RANK, WORKER, WORKERS, tile_input
 
 #: Changed whenever the text that is emitted for some program changes.
-VERSION = "1"
+VERSION = "2"
 
 _PRELUDE = """\
 #ifndef SCHED_FUNCTION
@@ -52,7 +54,8 @@ _TAKEN = frozenset(
 )
 #: Names of the struct's own members; a struct of such a name gets a trailing underscore.
 _MEMBER = re.compile(
-    r"Index|Tile|index|index_to_tile|in_bounds|items|next|rank|tile|tile_to_index|valid|worker|workers|[kt][0-9]+|p_.*"
+    r"Index|Tile|Shared|index|index_to_tile|in_bounds|items|next|rank|tile|tile_to_index|valid|worker|workers|drawn|"
+    r"counter|shared|position|end|[kt][0-9]+|p_.*"
 )
 
 
@@ -83,14 +86,21 @@ class _Header:
         self.fields = [safe(a.name) for a in schedule.axes]
         #: constructor arguments: type, name, the input of the schedule that they carry
         self.arguments: list[tuple[str, str, str | None]] = [("unsigned", "worker", None)]
+        if schedule.dispatch.queue:
+            self.arguments += queue.arguments()
         if schedule.cluster_size > 1:
             self.arguments.append(("unsigned", "rank", RANK))
         if not schedule.dispatch.fixed:
             self.arguments.append(("unsigned", "workers", WORKERS))
         for p in schedule.params:
             self.arguments.append((CTYPE[p.var.dtype.name], f"p_{p.name}", p.name))
+        for table in schedule.tables:
+            self.arguments.append((f"const {CTYPE[table.element.name]}*", f"p_{table.name}", table.name))
         self.kept = [(t, n) for t, n, v in self.arguments if v is not None]
         self.inputs = {v: n for _, n, v in self.arguments if v is not None}
+        #: what a worker keeps beside its index: type, name, variable
+        self.state = [(CTYPE[v.dtype.name], str(v.attr).removeprefix("$"), v) for v in schedule.dispatch.state]
+        self.inputs |= {str(v.attr): name for _, name, v in self.state}
         self.invariants = [(CTYPE[e.dtype.name], f"k{n}", e) for n, e in enumerate(program.invariants)]
 
     def constructor(self) -> str:
@@ -100,14 +110,33 @@ class _Header:
             lines, (text,) = printer.print([e])
             body += [*lines, f"{name} = {text};"]
             printer.names[e.id] = name
-        lines, (text,) = printer.print([self.program.start])
-        body += [*lines, f"index = {text};"]
+        body += self._assign(printer, self.program.start)
+        if self.program.schedule.dispatch.queue:
+            body += queue.started()
         # arguments are not called like members: users may compile with -Wshadow
         arguments = ", ".join(f"{t} {n}" if v is None else f"{t} {n}_" for t, n, v in self.arguments)
         initialisers = "".join(f"{', ' if k else ' : '}{n}({n}_)" for k, (_, n) in enumerate(self.kept))
         explicit = "explicit " if len(self.arguments) == 1 else ""
         name = self.struct
         return f"  SCHED_FUNCTION {explicit}{name}({arguments}){initialisers} {{\n{_indented(body, 2)}  }}\n"
+
+    def _assign(self, printer: Printer, values: Sequence[Expr]) -> list[str]:
+        """What gives the index and the state these values, all of them computed before the first is given."""
+        names = ["index", *(name for _, name, _ in self.state)]
+        variables = [None, *(v for _, _, v in self.state)]
+        changed = [(n, e) for n, e, v in zip(names, values, variables, strict=True) if e is not v]
+        lines, texts = printer.print([e for _, e in changed])
+        if len(changed) > 1:
+            lines += [f"const auto {n}_ = {text};" for (n, _), text in zip(changed, texts, strict=True)]
+            texts = [f"{n}_" for n, _ in changed]
+        return [*lines, *(f"{n} = {text};" for (n, _), text in zip(changed, texts, strict=True))]
+
+    def advance(self) -> list[str]:
+        """The body of `next()`."""
+        if self.program.schedule.dispatch.queue:
+            return queue.advance(self.program)
+        printer = Printer({**self.inputs, INDEX: "index"}, {e.id: n for _, n, e in self.invariants})
+        return self._assign(printer, self.program.advance)
 
     def method(self, roots: list[Expr], bound: dict[str, str]) -> tuple[list[str], list[str]]:
         """The body of a method whose own inputs are `bound`."""
@@ -138,11 +167,12 @@ def header(program: Program) -> str:
     """The struct `sched::NAME`: construct from a worker's id, `valid()`, `tile()`, `next()`."""
     h, schedule = _Header(program), program.schedule
     valid_lines, (valid,) = h.method([program.valid], {INDEX: "index"})
-    next_lines, (advance,) = h.method([program.advance], {INDEX: "index"})
     tile_lines, coords = h.method(list(program.coords), {INDEX: "i"})
     items_lines, (items,) = h.method([program.items], {})
     members = [f"{t} {n};  // {_what(n)}" for t, n in h.kept]
     members += [f"{t} {n};  // computed once" for t, n, _ in h.invariants]
+    members += [f"{t} {n};  // {_what(n)}" for t, n, _ in h.state]
+    members += [f"{t} {n};  // {what}" for t, n, what in queue.MEMBERS if schedule.dispatch.queue]
     fields = " ".join(f"{h.coord} {f};" for f in h.fields)
     unit = "CTA" if schedule.cluster_size == 1 else f"cluster of {schedule.cluster_size} CTAs"
     arguments = ", ".join(n for _, n, _ in h.arguments)
@@ -154,25 +184,35 @@ def header(program: Program) -> str:
         f"// A worker is a {unit}. Items: {_shorten(to_text(schedule.items))}.\n"
         "#pragma once\n"
         + _PRELUDE
+        + (queue.PRELUDE if schedule.dispatch.queue else "")
         + f"namespace sched {{\nstruct {h.struct} {{\n"
         + f"  using Index = {h.index};\n"
-        + f"  struct Tile {{ {fields} }};\n\n"
+        + f"  struct Tile {{ {fields} }};\n"
+        + (queue.storage() if schedule.dispatch.queue else "")
+        + "\n"
         + _indented(members, 1)
         + f"  Index index;  // the current work index\n\n{h.constructor()}"
         + "  // Whether there is a current tile. Ask before `tile()`.\n"
         + f"  SCHED_FUNCTION bool valid() const {{\n{_indented([*valid_lines, f'return {valid};'], 2)}  }}\n"
-        + f"  SCHED_FUNCTION void next() {{\n{_indented([*next_lines, f'index = {advance};'], 2)}  }}\n"
+        + (queue.NEXT if schedule.dispatch.queue else "")
+        + f"  SCHED_FUNCTION void next() {{\n{_indented(h.advance(), 2)}  }}\n"
         + "  SCHED_FUNCTION Tile tile() const { return index_to_tile(index); }\n"
         + "  // The number of work items.\n"
         + f"  SCHED_FUNCTION Index items() const {{\n{_indented([*items_lines, f'return {items};'], 2)}  }}\n"
         + h.function("Tile index_to_tile", "Index i", tile_lines, f"Tile{{{', '.join(coords)}}}")
-        + f"{h.of_tile()}}};\n}}  // namespace sched\n"
+        + h.of_tile()
+        + (queue.methods(program) if schedule.dispatch.queue else "")
+        + "};\n}  // namespace sched\n"
     )
 
 
 def _what(name: str) -> str:
-    if name == "rank":
-        return "this CTA's rank in its cluster"
+    own = {
+        "rank": "this CTA's rank in its cluster", "counter": "in global memory, zero before the first launch",
+        "shared": "in shared memory", "end": "of this worker's range", "position": "in this worker's range",
+    }  # fmt: skip
+    if name in own:
+        return own[name]
     return "the number of workers launched" if name == "workers" else "run-time parameter"
 
 
@@ -188,12 +228,24 @@ def trace_source(program: Program) -> str:
     """
     h, schedule = _Header(program), program.schedule
     size, width = schedule.cluster_size, len(schedule.axes) + 1
-    launched = {"worker": "blockIdx.x", "rank": "0u", "workers": "gridDim.x"}
+    launched = {"worker": "blockIdx.x", "rank": "0u", "workers": "gridDim.x", "shared": "&shared"}
     if size > 1:
         own, all_ = f"blockIdx.x / {size}u", f"gridDim.x / {size}u"
-        launched = {"worker": own, "rank": f"blockIdx.x % {size}u", "workers": all_}
+        launched |= {"worker": own, "rank": f"blockIdx.x % {size}u", "workers": all_}
     passed = [launched.get(name, name) for _, name, _ in h.arguments]
     params = "".join(f", {CTYPE[p.var.dtype.name]} p_{p.name}" for p in schedule.params)
+    params += "".join(f", const {CTYPE[t.element.name]}* p_{t.name}" for t in schedule.tables)
+    shared = only = ""
+    records = "n < capacity"
+    leaves = "  if (threadIdx.x != 0 || row >= ctas) return;\n"
+    if schedule.dispatch.queue:  # every thread of every CTA takes part
+        params += ", unsigned long long* counter"
+        shared = f"  __shared__ sched::{h.struct}::Shared shared;\n"
+        leaves, records, only = (
+            "",
+            "threadIdx.x == 0 && row < ctas && n < capacity",
+            "if (threadIdx.x == 0 && row < ctas) ",
+        )
     cluster = f"\n#if __CUDA_ARCH__ >= 900\n__cluster_dims__({size}, 1, 1)\n#endif\n" if size > 1 else ""
     stores = "".join(f"      out[{k}] = t.{f};\n" for k, f in enumerate(h.fields))
     return (
@@ -202,16 +254,16 @@ def trace_source(program: Program) -> str:
         f"{program.entry}({h.coord}* tiles, unsigned long long* counts, unsigned long long capacity, "
         f"unsigned first, unsigned ctas{params}) {{\n"
         f"  const unsigned row = blockIdx.x - first;  // past `ctas` for a CTA below `first`\n"
-        f"  if (threadIdx.x != 0 || row >= ctas) return;\n"
+        f"{leaves}{shared}"
         f"  unsigned long long n = 0;\n"
         f"  for (sched::{h.struct} s({', '.join(passed)}); s.valid(); s.next(), ++n) {{\n"
-        f"    if (n < capacity) {{\n"
+        f"    if ({records}) {{\n"
         f"      const auto t = s.tile();\n"
         f"      {h.coord}* out = tiles + (row * capacity + n) * {width};\n"
         f"{stores}"
         f"      out[{width - 1}] = s.in_bounds(t);\n"
         f"    }}\n"
         f"  }}\n"
-        f"  counts[row] = n;\n"
+        f"  {only}counts[row] = n;\n"
         f"}}\n"
     )

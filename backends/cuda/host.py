@@ -33,18 +33,60 @@ def _runner(program: Program, number: int) -> str:
     schedule = program.schedule
     size = schedule.cluster_size
     arguments = ["(unsigned)w"]
+    if schedule.dispatch.queue:
+        arguments += ["&shared[w]", "&counter"]
     if size > 1:
         arguments.append("rank")
     if not schedule.dispatch.fixed:
         arguments.append("(unsigned)in[0]")
     arguments += [f"({CTYPE[p.var.dtype.name]})in[{k + 1}]" for k, p in enumerate(schedule.params)]
+    place = f"in + {len(schedule.params) + 1}"
+    tables = ""
+    for table in schedule.tables:  # each in memory of its own length, so that reading past its end is noticed
+        kind = CTYPE[table.element.name]
+        tables += f"  const long long* at_{table.name} = {place};\n"
+        begin, place = f"at_{table.name} + 1", f"at_{table.name} + 1 + *at_{table.name}"
+        tables += f"  const std::vector<{kind}> t_{table.name}({begin}, {place});\n"
+        arguments.append(f"t_{table.name}.data()")
     name = f"sched::{struct_name(program)}"
     fields = "".join(f"put(out, t.{safe(a.name)}); " for a in schedule.axes)
     inverse = "s.tile_to_index(t)" if program.inverse is not None else "s.index"
+    if schedule.dispatch.queue:
+        return f"""
+static void run{number}([[maybe_unused]] const long long* in, const long long* ids, long long n,
+    std::vector<long long>& out) {{
+{tables}  // All workers take equally long, and worker w asks w-th.
+  const long long workers = in[0];
+  unsigned long long counter = 0;
+  std::vector<{name}::Shared> shared(workers);
+  std::vector<{name}> all;
+  for (long long w = 0; w < workers; ++w)
+    for (unsigned rank = 0; rank < {size}u; ++rank) all.push_back({name}({", ".join(arguments)}));
+  std::vector<std::vector<long long>> rows(all.size());
+  for (bool more = true; more;) {{
+    more = false;
+    for (size_t k = 0; k < all.size(); ++k) {{
+      auto& s = all[k];
+      if (!s.valid()) continue;
+      more = true;
+      auto& out = rows[k];
+      const auto t = s.tile();
+      {fields}put(out, s.in_bounds(t)); put(out, (long long)s.index); put(out, (long long){inverse});
+      s.next();
+    }}
+  }}
+  if (counter != 0) exit(3);
+  for (long long k = 0; k < n; ++k) {{
+    put(out, (long long)rows[ids[k] * {size}].size() / {len(schedule.axes) + 3});
+    for (unsigned rank = 0; rank < {size}u; ++rank)
+      for (long long v : rows[ids[k] * {size} + rank]) put(out, v);
+  }}
+}}
+"""
     return f"""
 static void run{number}([[maybe_unused]] const long long* in, const long long* ids, long long n,
     std::vector<long long>& out) {{
-  for (long long k = 0; k < n; ++k) {{
+{tables}  for (long long k = 0; k < n; ++k) {{
     const long long w = ids[k];
     const size_t head = out.size();
     put(out, 0);
@@ -130,7 +172,11 @@ class Harness:
         """
         words: list[int] = []
         for number, request in requests:
-            params = [request.values[p.name] for p in self.programs[number].schedule.params]
+            schedule = self.programs[number].schedule
+            params = [request.values[p.name] for p in schedule.params]
+            for table in schedule.tables:
+                elements = request.tables[table.name]
+                params += [len(elements), *(int(v) for v in elements)]
             words += [number, 1 + len(params), len(request.follow), request.workers, *params, *request.follow]
         data = np.array([w - 2**64 if w >= 2**63 else w for w in words], dtype=np.int64).tobytes()
         done = subprocess.run([str(self._binary)], input=data, capture_output=True, timeout=DEADLINE, check=False)

@@ -62,6 +62,10 @@ class Printer:
         self.prefix = prefix
         self._count = 0
 
+    def _load(self, node: Expr, args: Sequence[str]) -> str:
+        element = f"{self.inputs[str(node.attr)]}[{args[0]}]"
+        return element if node.args[1].value == 1 else f"{args[1]} ? {element} : {literal(0, node.dtype)}"
+
     def print(self, roots: Sequence[Expr]) -> tuple[list[str], list[str]]:
         """The declarations that `roots` need, and the text of each root."""
         order = topological(roots, self.names)
@@ -79,7 +83,8 @@ class Printer:
             elif node.op == "var":
                 operands[node.id] = self.inputs[str(node.attr)]
             else:
-                text = operation(node, [operands[a.id] for a in node.args])
+                args = [operands[a.id] for a in node.args]
+                text = self._load(node, args) if node.op == "load" else operation(node, args)
                 if uses[node.id] > 1 or node.id in repeated or len(text) > IN_PLACE:
                     name = f"{self.prefix}{self._count}"
                     self._count += 1

@@ -9,7 +9,7 @@ import numpy as np
 
 from . import arithmetic
 from .arithmetic import UNSIGNED
-from .memory import Array
+from .memory import SHARED_BITS, Array
 from .operands import Frame, Mask, Operands, Read, Step, write
 from .syntax import Address, Group, Operand, Parameter, PtxTrap, Type
 
@@ -17,7 +17,7 @@ from .syntax import Address, Group, Operand, Parameter, PtxTrap, Type
 _ORDERING = ("weak", "volatile", "relaxed", "acquire", "release", "acq_rel", "cta", "cluster", "gpu", "sys")
 _CACHING = ("ca", "cg", "cs", "lu", "cv", "wb", "wt", "nc")
 _IGNORED = frozenset(_ORDERING + _CACHING)
-_SPACES = frozenset(("global", "const", "param"))
+_SPACES = frozenset(("global", "const", "param", "shared", "shared::cta", "shared::cluster"))
 _ATOMICS: dict[str, tuple[str, Callable[..., int]]] = {
     "add": ("us", lambda old, b: old + b),
     "exch": ("b", lambda old, b: b),
@@ -45,6 +45,7 @@ def _access(r: Operands) -> tuple[str, str, Type, int]:
         elif modifier not in _IGNORED and not modifier.startswith(("L1::", "L2::")):
             r.fail(f"{modifier!r} is not interpreted")
     kind = r.type("bus", (8, 16, 32, 64))
+    space = space.partition("::")[0]
     if vector * kind.bytes > 16:
         r.fail("accesses more than 16 bytes")
     return operation, space, kind, vector
@@ -58,13 +59,14 @@ def _elements(r: Operands, operand: Operand, count: int) -> tuple[Operand, ...]:
     return operand.items
 
 
-def _address(r: Operands, operand: Operand) -> Read:
+def _address(r: Operands, operand: Operand, space: str) -> Read:
     if not isinstance(operand, Address):
         r.fail("takes an address in brackets")
-    offset = np.array([operand.offset & (1 << 64) - 1], dtype=np.uint64)
+    bits = 32 if space == "shared" else 64
+    offset = np.array([operand.offset & (1 << bits) - 1], dtype=UNSIGNED[bits])
     if operand.base is None:
         return lambda frame: offset
-    base = r.read(operand.base, 64)
+    base = r.read(operand.base, bits)
     return (lambda frame: base(frame) + offset) if operand.offset else base
 
 
@@ -99,10 +101,10 @@ def load(r: Operands) -> Step:
             put(frame, mask, [rows[:, number].copy() for number in range(count)])
 
         return load_parameter
-    address = _address(r, r.operands[1])
+    address = _address(r, r.operands[1], space)
 
     def load(frame: Frame, mask: Mask) -> None:
-        active, addresses = _active(r, frame, mask, address)
+        active, addresses = _active(r, frame, mask, address, space)
         loaded = frame.memory.load(addresses, dtype, count, space, _fault(r, active))
         if mask is not None:
             loaded = [_scatter(mask, values) for values in loaded]
@@ -128,10 +130,10 @@ def store(r: Operands) -> Step:
             np.copyto(space[:, part], rows, where=True if mask is None else mask[:, None])
 
         return store_parameter
-    address = _address(r, r.operands[0])
+    address = _address(r, r.operands[0], space)
 
     def store(frame: Frame, mask: Mask) -> None:
-        active, addresses = _active(r, frame, mask, address)
+        active, addresses = _active(r, frame, mask, address, space)
         values = [_of(read(frame).astype(dtype), active) for read in reads]
         frame.memory.store(addresses, values, space, _fault(r, active))
 
@@ -147,11 +149,11 @@ def atomic(r: Operands) -> Step:
     r.count((3 if returns else 2) + (operation == "cas"))
     slot = r.target(r.operands[0], kind.bits).slot if returns else None
     at, *sources = r.operands[1:] if returns else r.operands
-    address = _address(r, at)
+    address = _address(r, at, space)
     reads = [r.read(source, kind.bits) for source in sources]
 
     def atomic(frame: Frame, mask: Mask) -> None:
-        active, addresses = _active(r, frame, mask, address)
+        active, addresses = _active(r, frame, mask, address, space)
         values = [_of(read(frame), active) for read in reads]
         dtype = UNSIGNED[kind.bits]
         old = frame.memory.exchange(addresses, dtype, space, _fault(r, active), change, values)
@@ -161,10 +163,29 @@ def atomic(r: Operands) -> Step:
     return atomic
 
 
-def _active(r: Operands, frame: Frame, mask: Mask, address: Read) -> tuple[Array, Array]:
+def _active(r: Operands, frame: Frame, mask: Mask, address: Read, space: str) -> tuple[Array, Array]:
     """The threads that take part, and the address of each."""
     active = np.arange(len(frame.specials["%ctaid.x"])) if mask is None else np.flatnonzero(mask)
-    return active, _of(address(frame), active)
+    addresses = _of(address(frame), active)
+    if space == "shared":
+        ranks = _of(frame.specials["%cluster_ctarank"], active).astype(np.int64)
+        addresses = frame.memory.shared_addresses(addresses, active, ranks, _fault(r, active))
+    return active, addresses
+
+
+def map_address(r: Operands) -> Step:
+    """`mapa`: a shared address as one in the shared memory of another CTA of the cluster."""
+    if r.instruction.modifiers != ("shared::cluster", "u32"):
+        r.fail("is not interpreted")
+    r.count(3)
+    slot = r.target(r.operands[0], 32).slot
+    address, rank = r.read(r.operands[1], 32), r.read(r.operands[2], 32)
+
+    def map_address(frame: Frame, mask: Mask) -> None:
+        offset = address(frame) & np.uint32((1 << SHARED_BITS) - 1)
+        write(frame, slot, (rank(frame) + np.uint32(1)) << np.uint32(SHARED_BITS) | offset, mask)
+
+    return map_address
 
 
 def _fault(r: Operands, active: Array) -> Callable[[int, int, str], NoReturn]:

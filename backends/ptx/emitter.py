@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from sched_compiler.expr import PRED, S32, Dtype, Expr
+from backends.ptx import queue
+from sched_compiler.expr import PRED, S32, U64, Dtype, Expr
 from sched_compiler.program import TRACE_BLOCK, Program
-from sched_compiler.schedule import INDEX, RANK, WORKER, WORKERS, tile_input
+from sched_compiler.schedule import DRAWN, INDEX, RANK, WORKER, WORKERS, TableInput, tile_input
 
 #: Changed whenever the text that is emitted for some program changes.
-VERSION = "1"
+VERSION = "2"
 
 #: Operations that are one instruction on the node's type.
 _DIRECT = {
@@ -25,6 +26,7 @@ class Body:
     def __init__(self) -> None:
         self.lines: list[str] = []
         self.values: dict[int, str] = {}
+        self.tables: dict[str, str] = {}  # registers of the tables' addresses
         self._registers = {"%p": 0, "%r": 0, "%rd": 0}
 
     def register(self, dtype: Dtype) -> str:
@@ -65,6 +67,13 @@ class Body:
             self.values[node.id] = self._compute(node)
         return self._operand(e)
 
+    def assign(self, places: Sequence[tuple[str, Expr]], values: Sequence[Expr], bound: Mapping[str, str]) -> None:
+        """Put values into registers, all of them computed before the first is put; one that stays is left alone."""
+        changed = [(register, e) for (register, v), e in zip(places, values, strict=True) if e is not v]
+        texts = [self.value(e, bound) for _, e in changed]
+        for (register, e), text in zip(changed, texts, strict=True):
+            self.emit(f"mov.b{e.dtype.bits} {register}, {text}")
+
     def forget(self, keep: Sequence[int]) -> None:
         """Drop every value but those of these nodes: what follows is not dominated by what came before."""
         self.values = {k: v for k, v in self.values.items() if k in keep}
@@ -83,7 +92,33 @@ class Body:
             self.emit(f"mov.{e.dtype.name} {register}, {e.lo}")
         return register
 
+    def load_table(self, table: TableInput, name: str) -> None:
+        register = self.register(U64)
+        self.emit(f"ld.param.u64 {register}, [{name}]")
+        self.emit(f"cvta.to.global.u64 {register}, {register}")
+        self.tables[table.name] = register
+
+    def _load(self, node: Expr) -> str:
+        """Element `args[0]` of a table, or 0; the address of an element that is not read may be any."""
+        index, guard = node.args
+        address, result = self.register(U64), self.register(node.dtype)
+        at, size = self.in_register(index), node.dtype.bits // 8
+        if index.dtype.bits == 32:
+            self.emit(f"mul.wide.{index.dtype.name} {address}, {at}, {size}")
+        else:
+            self.emit(f"shl.b64 {address}, {at}, {size.bit_length() - 1}")
+        self.emit(f"add.u64 {address}, {self.tables[str(node.attr)]}, {address}")
+        loading = f"ld.global.{node.dtype.name} {result}, [{address}]"
+        if guard.value == 1:
+            self.emit(loading)
+        else:
+            self.emit(f"mov.{node.dtype.name} {result}, 0")
+            self.lines.append(f"\t@{self.in_register(guard)} {loading};")
+        return result
+
     def _compute(self, node: Expr) -> str:
+        if node.op == "load":
+            return self._load(node)
         if node.op == "cast":
             return self._cast(node)
         if node.op == "select" and node.dtype is PRED:
@@ -137,6 +172,10 @@ def _module(arch: str, ptx_version: str) -> str:
     return f".version {ptx_version}\n.target {arch}\n.address_size 64\n"
 
 
+def _pointer(name: str, align: int) -> str:
+    return f"\t.param .u64 .ptr .global .align {align} {name}"
+
+
 def _param(e: Expr) -> str:
     return f".{e.dtype.name}"
 
@@ -154,20 +193,30 @@ def kernel(program: Program, arch: str) -> str:
         "\t.param .u32 ctas",
     ]
     signature += [f"\t.param {_param(v)} {name}" for name, v in params]
+    signature += [_pointer(f"p_{t.name}", t.element.bits // 8) for t in schedule.tables]
+    shares = schedule.dispatch.queue
+    if shares:
+        signature.append(_pointer("counter", 8))
 
     body.emit("mov.u32 %thread, %tid.x")
     body.emit("setp.ne.u32 %other, %thread, 0")
-    body.lines.append("\t@%other ret;")
+    if not shares:
+        body.lines.append("\t@%other ret;")
     body.emit("mov.u32 %cta, %ctaid.x")
     body.emit("ld.param.u32 %first, [first]")
     body.emit("ld.param.u32 %ctas, [ctas]")
     body.emit("sub.u32 %row, %cta, %first")
-    body.emit("setp.ge.u32 %other, %row, %ctas")
-    body.lines.append("\t@%other ret;")
+    if shares:  # every thread of every CTA takes part, and some record
+        body.emit("setp.ge.or.u32 %other, %row, %ctas, %other")
+    else:
+        body.emit("setp.ge.u32 %other, %row, %ctas")
+        body.lines.append("\t@%other ret;")
     bound = {p.name: body.load_parameter(p.var, f"p_{p.name}") for p in schedule.params}
     body.emit("ld.param.u64 %tiles, [tiles]")
     body.emit("ld.param.u64 %counts, [counts]")
     body.emit("ld.param.u64 %capacity, [capacity]")
+    for table in schedule.tables:
+        body.load_table(table, f"p_{table.name}")
     body.emit("cvta.to.global.u64 %tiles, %tiles")
     body.emit("cvta.to.global.u64 %counts, %counts")
     if size == 1:
@@ -184,7 +233,12 @@ def kernel(program: Program, arch: str) -> str:
     for e in program.invariants:
         body.value(e, bound)
     index = "%index" if schedule.index_type.bits == 32 else "%wide"
-    body.emit(f"mov.b{schedule.index_type.bits} {index}, {body.value(program.start, bound)}")
+    state = [(str(v.attr), body.register(v.dtype), v) for v in schedule.dispatch.state]
+    kept_values = [(index, schedule.index), *((register, v) for _, register, v in state)]
+    body.assign(kept_values, program.start, bound)
+    bound |= {name: register for name, register, _ in state}
+    if shares:
+        queue.prepare(body, program, index)
     body.emit("mov.u64 %n, 0")
     row = (len(schedule.axes) + 1) * coord.bits // 8
     body.emit("cvt.u64.u32 %out, %row")
@@ -198,7 +252,11 @@ def kernel(program: Program, arch: str) -> str:
     body.value(program.valid, bound)
     going = body.in_register(program.valid)
     body.lines.append(f"\t@!{going} bra DONE;")
-    body.emit("setp.ge.u64 %full, %n, %capacity")
+    if shares:
+        queue.draw(body, program, bound)
+        body.emit("setp.ge.or.u64 %full, %n, %capacity, %other")
+    else:
+        body.emit("setp.ge.u64 %full, %n, %capacity")
     body.lines.append("\t@%full bra NEXT;")
     for axis, e in zip(schedule.axes, program.coords, strict=True):
         body.value(e, bound)
@@ -215,9 +273,13 @@ def kernel(program: Program, arch: str) -> str:
     body.label("NEXT")
     body.forget(kept)
     body.emit("add.u64 %n, %n, 1")
-    body.emit(f"mov.b{schedule.index_type.bits} {index}, {body.value(program.advance, bound)}")
+    if shares:
+        bound[DRAWN] = queue.receive(body, program)
+    body.assign(kept_values, program.advance, bound)
     body.emit("bra LOOP")
     body.label("DONE")
+    if shares:
+        body.lines.append("\t@%other ret;")
     body.emit("mul.wide.u32 %out, %row, 8")
     body.emit("add.u64 %out, %counts, %out")
     body.emit("st.global.u64 [%out], %n")
@@ -240,7 +302,8 @@ def functions(program: Program) -> str:
     """Device functions: `NAME_index_to_tile` and, where there is an inverse, `NAME_tile_to_index`.
 
     Arguments: the work index (then the CTA's rank in its cluster, where there are clusters) or the coordinates, then
-    the parameters in the order of the spec. A tile is returned as its coordinates one after another.
+    the parameters in the order of the spec, then the addresses of its tables. A tile is returned as its coordinates
+    one after another.
     """
     schedule = program.schedule
     width = program.coord_type.bits // 8
@@ -263,7 +326,10 @@ def _function(
     schedule, body = program.schedule, Body()
     variables = [*inputs, *((p.name, p.var) for p in schedule.params)]
     signature = [f"\t.param {_param(v)} a{k}" for k, (_, v) in enumerate(variables)]
+    signature += [f"\t.param .u64 p_{t.name}" for t in schedule.tables]
     bound = {n: body.load_parameter(v, f"a{k}") for k, (n, v) in enumerate(variables)}
+    for table in schedule.tables:
+        body.load_table(table, f"p_{table.name}")
     for k, root in enumerate(roots):
         body.value(root, bound)
         body.emit(f"st.param.b{width * 8} [out+{k * width}], {body.in_register(root)}")

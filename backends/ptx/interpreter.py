@@ -41,6 +41,7 @@ class Module:
         for variable in source.variables.values():
             array = np.frombuffer(bytearray(variable.data), dtype=np.uint8)
             addresses[variable.name] = self._memory.bind(array, variable.space)
+        addresses |= source.shared
         self._code = {name: compile_function(function, addresses) for name, function in source.functions.items()}
         for function in source.functions.values():
             for step in self._code[function.name]:
@@ -66,7 +67,7 @@ class Module:
         *,
         step_limit: int = STEP_LIMIT,
     ) -> None:
-        """Run thread 0 of each of these blocks of a grid of `nctaid` blocks in x.
+        """Run thread 0 of each of these blocks of a grid of `nctaid` blocks in x, whole clusters one after another.
 
         An integer argument is passed as it is; an array is what a pointer argument points to, and is written in place.
         Raises PtxTrap for a fault of the program, and ValueError for a launch that a device would refuse.
@@ -76,6 +77,8 @@ class Module:
             raise ValueError(f"{entry} takes {len(function.parameters)} arguments, not {len(args)}")
         specials = _specials(function, ctaids, nctaid, cluster_size)
         memory = self._memory.copy()
+        if self._source.shared_bytes:
+            memory.share(len(ctaids), self._source.shared_bytes)
         spaces = [_argument(p, memory.bind(a) if isinstance(a, np.ndarray) else a)
                   for p, a in zip(function.parameters, args, strict=True)]  # fmt: skip
         run = _Run(self._source.functions, self._code, memory, specials, len(ctaids), step_limit)

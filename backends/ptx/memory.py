@@ -36,11 +36,32 @@ class Region:
         return found
 
 
+#: A shared address has the offset in its lower bits; above them, 1 + the rank of the CTA that it was mapped to.
+SHARED_BITS = 24
+
+
 class Memory:
     """Regions by address. Every access is checked: inside one region, aligned, writable, of the right space."""
 
     def __init__(self) -> None:
         self._regions: list[Region] = []
+        self._shared = 0  # where the blocks' shared memories lie, one after another
+        self._window = 0
+
+    def share(self, blocks: int, size: int) -> None:
+        """Give each block `size` bytes of shared memory, with a value in them that shows."""
+        self._window = size
+        self._shared = self.bind(np.full(blocks * size, 0xA5, dtype=np.uint8), "shared")
+
+    def shared_addresses(self, addresses: Array, blocks: Array, ranks: Array, fault: Fault) -> Array:
+        """Addresses in the shared memory of these blocks, or of others of their clusters, as `load` takes them."""
+        mapped, offsets = addresses >> SHARED_BITS, (addresses & ((1 << SHARED_BITS) - 1)).astype(np.int64)
+        outside = offsets >= self._window
+        if outside.any():
+            place = int(outside.argmax())
+            fault(place, int(addresses[place]), f"outside the {self._window} bytes of shared memory")
+        owners = np.where(mapped == 0, blocks, blocks - ranks + mapped.astype(np.int64) - 1)
+        return (self._shared + owners * self._window + offsets).astype(np.uint64)
 
     def bind(self, array: Array, space: str = "global") -> int:
         """Give `array` an address; the same array twice has one address."""
@@ -54,6 +75,7 @@ class Memory:
         """The same regions, to which others can be added."""
         other = Memory()
         other._regions = list(self._regions)
+        other._shared, other._window = self._shared, self._window
         return other
 
     def load(self, addresses: Array, dtype: np.dtype[Any], count: int, space: str, fault: Fault) -> list[Array]:

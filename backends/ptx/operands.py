@@ -93,8 +93,11 @@ class Operands:
         if isinstance(operand, Not) and bits == 1:
             read = self.read(operand.register, 1)
             return lambda frame: ~read(frame)
-        if isinstance(operand, Symbol) and bits == 64 and operand.name in self.addresses:
-            address = np.array([self.addresses[operand.name]], dtype=np.uint64)
+        if isinstance(operand, Symbol) and bits in (32, 64) and operand.name in self.addresses:
+            place = self.addresses[operand.name]
+            if place >> bits:
+                self.fail(f"the address of {operand.name} does not fit {bits} bits")
+            address = np.array([place], dtype=UNSIGNED[bits])
             return lambda frame: address
         self.fail(f"takes a value of {bits} bits")
 

@@ -45,6 +45,8 @@ _SPECIAL = re.compile(
 )
 _QUALIFIERS = {".visible", ".extern", ".weak", ".common"}
 _DEEPEST = 50  # blocks in blocks
+#: Bytes of shared memory of a block, on the largest device (CUDA C++ Programming Guide).
+MOST_SHARED = 227 * 1024
 _MOST_REGISTERS = 100_000  # of one declaration: a guard against %r<4000000000>
 
 
@@ -327,6 +329,8 @@ class _Parser:
                     break
         elif directive == ".param":
             self._parameter()
+        elif directive == ".shared":
+            self._shared()
         elif directive == ".pragma":
             self._next()
         elif directive == ".loc":
@@ -339,6 +343,24 @@ class _Parser:
             self.at -= 1
             self._fail(f"{directive} is not interpreted")
         self._expect(";")
+
+    def _shared(self) -> None:
+        """A variable in the block's shared memory; its address is an offset there."""
+        align = self._integer() if self._take(".align") else 0
+        kind = self._type()
+        name = self._name()
+        count = 1
+        if self._take("["):
+            count = self._integer()
+            self._expect("]")
+        if name in self.source.shared:
+            self._fail(f"{name} is declared twice")
+        align = max(align, kind.bytes)
+        offset = -(-self.source.shared_bytes // align) * align
+        self.source.shared[name] = offset
+        self.source.shared_bytes = offset + count * kind.bytes
+        if self.source.shared_bytes > MOST_SHARED:
+            self._fail(f"a block has at most {MOST_SHARED} bytes of shared memory")
 
     def _instruction(self) -> None:
         start = self.starts[self.at]

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from . import arithmetic
-from .access import atomic, load, store
+from .access import atomic, load, map_address, store
 from .arithmetic import UNSIGNED
 from .memory import Array
 from .operands import Frame, Mask, Operands, Read, Step, write
@@ -294,6 +294,7 @@ def _result(r: Operands, operand: Operand) -> Callable[[Frame, Mask, Array], Non
 _FORMS: dict[str, Callable[[Operands], Step]] = {
     "ld": load,
     "st": store,
+    "mapa": map_address,
     "atom": atomic,
     "red": atomic,
     "mov": _move,

@@ -171,3 +171,5 @@ class Source:
     target: str = ""
     functions: dict[str, Function] = field(default_factory=dict)
     variables: dict[str, Variable] = field(default_factory=dict)
+    shared: dict[str, int] = field(default_factory=dict)  # offset of each variable in a block's shared memory
+    shared_bytes: int = 0

@@ -72,7 +72,8 @@ def test_header_needs_nothing(path: Path) -> None:
     text = emitter.header(program)
     assert "#include" not in text
     assert text.isascii()
-    assert set(re.findall(r"#define (\w+)", text)) == {"SCHED_FUNCTION"}
+    own = {"SCHED_FUNCTION", "SCHED_QUEUE"} if program.schedule.dispatch.queue else {"SCHED_FUNCTION"}
+    assert set(re.findall(r"#define (\w+)", text)) == own
     assert emitter.trace_source(program).startswith(text)
     assert max(map(len, text.splitlines())) < 200
 

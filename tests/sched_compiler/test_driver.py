@@ -273,7 +273,9 @@ def test_manifest_describes_the_cubin(path: Path, backend: str) -> None:
     assert manifest["resources"]["registers"] == kernel.registers
     assert manifest["resources"]["local_bytes"] == 0, "a schedule spills nothing"
     checked = driver.check(path.read_text())
-    assert [p["name"] for p in manifest["parameters"][5:]] == list(checked.loaded.spec.params)
+    tables = [t.name for t in checked.schedule.tables]
+    own = [*checked.loaded.spec.params, *tables, *(["counter"] if checked.schedule.dispatch.queue else [])]
+    assert [p["name"] for p in manifest["parameters"][5:]] == own
     assert [a["name"] for a in manifest["schedule"]["axes"]] == list(checked.loaded.axes)
     for text in (*manifest["launch"]["grid"], manifest["launch"]["workers"]):
         parse(text.replace("$workers", "workers"))

@@ -185,7 +185,7 @@ def test_random_expressions_become_cheap() -> None:
 def test_specs_become_cheap(path: Path) -> None:
     program = place(check(path.read_text(), path.name).schedule)
     inverse = [program.inverse] if program.inverse is not None else []
-    assert_cheap([program.start, program.valid, program.advance, program.items, *program.coords, *inverse])
+    assert_cheap([*program.start, program.valid, *program.advance, program.items, *program.coords, *inverse])
     fixed = check(path.read_text()).schedule.static
     if fixed:  # every divisor is one of a few constants
         assert not any(node.op == "div" for node in topological(program.coords))

@@ -194,7 +194,7 @@ def test_dispatch() -> None:
 
 @pytest.mark.parametrize("preset", PRESETS.values(), ids=PRESETS)
 def test_axes_and_usage(preset: Preset) -> None:
-    arguments = {a.name: 2 for a in preset.arguments.values() if a.required}
+    arguments = {a.name: [0] if a.kind.table else 2 for a in preset.arguments.values() if a.required}
     assert load(text_of(preset.name, arguments)).axes == preset.axes
     assert preset.usage().startswith(f"{preset.name}(")
 

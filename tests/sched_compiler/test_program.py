@@ -9,7 +9,7 @@ import pytest
 from sched_compiler.driver import check
 from sched_compiler.expr import Expr, topological
 from sched_compiler.program import Program, identifier_of, place
-from sched_compiler.schedule import INDEX, RANK, WORKER, WORKERS
+from sched_compiler.schedule import DRAWN, INDEX, RANK, WORKER, WORKERS
 
 SPECS = sorted((Path(__file__).parents[2] / "specs").glob("*.yaml"))
 
@@ -30,8 +30,10 @@ def test_each_part_depends_only_on_what_is_known_there(path: Path) -> None:
     tile = {str(t.attr) for t in schedule.tile if t.op == "var"}
     assert inputs(program.items, program.workers) <= params
     assert inputs(*program.invariants) <= params
-    assert inputs(program.start) <= params | {WORKER}
-    assert inputs(program.valid, program.advance) <= params | {INDEX}
+    state = {str(v.attr) for v in schedule.dispatch.state} | {INDEX}
+    assert inputs(*program.start) <= params | {WORKER}
+    assert inputs(program.valid) <= params | state
+    assert inputs(*program.advance) <= params | ({DRAWN} if schedule.dispatch.queue else state)
     assert inputs(*program.coords) <= params | {INDEX, RANK}
     assert inputs(program.in_bounds) <= params | tile
     if program.inverse is not None:
@@ -42,7 +44,8 @@ def test_each_part_depends_only_on_what_is_known_there(path: Path) -> None:
 @pytest.mark.parametrize("path", SPECS, ids=lambda p: p.stem)
 def test_types_are_those_of_the_state(path: Path) -> None:
     program = program_of(path)
-    assert program.start.dtype is program.advance.dtype is program.schedule.index_type
+    kept = (program.schedule.index_type, *(v.dtype for v in program.schedule.dispatch.state))
+    assert tuple(e.dtype for e in program.start) == tuple(e.dtype for e in program.advance) == kept
     assert {c.dtype for c in program.coords} == {program.coord_type}
 
 
@@ -53,7 +56,7 @@ def test_invariants_are_all_that_is_computed_before_the_loop(path: Path) -> None
     known = {e.id for e in program.invariants}
     assert len(known) == len(program.invariants)
     params = {p.name for p in program.schedule.params} | {WORKERS}
-    stack, seen = [program.valid, program.advance, *program.coords], set[int]()
+    stack, seen = [program.valid, *program.advance, *program.coords], set[int]()
     while stack:
         node = stack.pop()
         if node.id in seen or node.id in known:

@@ -92,7 +92,7 @@ def test_every_preset_has_its_arguments(name: str) -> None:
     text = json.dumps(json_schema())
     assert all(f'"{argument}"' in text for argument in PRESETS[name].arguments)
     checker = validator()
-    needed = {a.name: 4 for a in PRESETS[name].arguments.values() if a.required}
+    needed = {a.name: [4] if a.kind.table else 4 for a in PRESETS[name].arguments.values() if a.required}
     spec = {"version": 1, "name": "x", "uses": name, "with": needed}
     assert checker.is_valid(spec)
     assert not checker.is_valid({**spec, "with": {**needed, "num_tiles": 4}})

@@ -9,6 +9,7 @@ import pytest
 
 from sched_compiler import driver, verify
 from sched_compiler.diagnostics import Diagnostic
+from sched_compiler.verdict import Verdict
 
 PROPERTIES = ["coverage", "bounds", "overflow", "division", "grid"]
 
@@ -130,6 +131,6 @@ class TestComposed:
 
     def test_a_verdict_that_is_not_proven_is_never_ok(self) -> None:
         for status in ("refuted", "undecided"):
-            verdict = verify.Verdict("coverage", status, "")
+            verdict = Verdict("coverage", status, "")
             assert not verify.Verification((verdict,), ()).proven
             assert not driver.CheckReport("x", (), (verdict,)).ok

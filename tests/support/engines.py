@@ -17,7 +17,9 @@ from sched_compiler import driver
 from sched_compiler.evaluate import evaluate
 from sched_compiler.program import Program, place
 from sched_compiler.registry import TraceRequest
+from sched_compiler.schedule import WORKERS
 from sched_compiler.traces import trace_numpy
+from tests.support.random_tables import random_tables
 
 Rows = npt.NDArray[np.int64]
 
@@ -30,6 +32,7 @@ class Case:
     values: Mapping[str, int]
     workers: int | None = None  # for `grid`, and only there
     follow: Sequence[int] | None = None
+    tables: Mapping[str, Any] | None = None  # those that arrive at launch; random ones by default
 
     @functools.cached_property
     def checked(self) -> driver.Checked:
@@ -42,12 +45,16 @@ class Case:
     @functools.cached_property
     def request(self) -> TraceRequest:
         schedule = self.checked.schedule
-        if schedule.dispatch.fixed:
+        if schedule.dispatch.workers.attr != WORKERS:
             count = int(evaluate([schedule.dispatch.workers], dict(self.values))[0][0])
         else:
             assert self.workers is not None
             count = self.workers
-        return TraceRequest(self.values, count, range(count) if self.follow is None else self.follow)
+        if self.tables is None:
+            tables = random_tables(self.checked, dict(self.values), 0)
+        else:
+            tables = {**self.checked.loaded.tables, **self.tables}
+        return TraceRequest(self.values, count, range(count) if self.follow is None else self.follow, tables)
 
     def numpy(self) -> list[Rows]:
         return trace_numpy(self.checked.schedule, self.request)

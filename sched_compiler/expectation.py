@@ -1,0 +1,112 @@
+"""What a spec expects of its order: `expect: {last: {m: [from, to]}}`, that these rows come after all others.
+
+It is wished for, not needed: where it does not hold, every tile is still visited once, and the diagnostic says which
+rows come too early.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from sched_compiler.diagnostics import Diagnostic
+from sched_compiler.evaluate import evaluate
+from sched_compiler.expr import Expr
+from sched_compiler.loader import LoadedSpec
+from sched_compiler.prove import all_values, assignments, small_values
+from sched_compiler.schedule import Schedule
+from sched_compiler.traces import decode
+from sched_compiler.translate import Translator
+from sched_compiler.verdict import Verdict
+
+#: Tiles that are tried one by one, over all combinations of parameters.
+MOST_TILES = 1 << 22
+#: Combinations that are tried where there are too many for all, and the tiles of each.
+SAMPLES, SAMPLE_TILES = 64, 1 << 16
+#: Rows that a diagnostic names.
+MOST_NAMED = 8
+#: Combinations of parameters that a diagnostic names, where there are no more than so many in all.
+MOST_BROKEN, MOST_COMBINATIONS = 4, 256
+
+
+@dataclass(frozen=True, slots=True)
+class _Range:
+    axis: int
+    name: str
+    low: Expr
+    high: Expr
+
+
+def verify_expectation(schedule: Schedule, loaded: LoadedSpec) -> tuple[tuple[Verdict, ...], tuple[Diagnostic, ...]]:
+    """Whether tiles of the ranges come last, tried tile by tile; the smallest parameters at which they do not."""
+    expect = loaded.spec.expect
+    assert expect is not None
+    formulas = Translator(schedule.graph, loaded, {p.name: p.var for p in schedule.params})
+    names = [a.name for a in schedule.axes]
+    ranges: list[_Range] = []
+    for name, (low, high) in expect.last.items():
+        if name not in names:
+            raise loaded.error(
+                "E040", ("expect", "last", name), f"{name} is not an axis of the space", found=name,
+                expected=f"one of: {', '.join(names)}", key=True,
+            )  # fmt: skip
+        ends = [formulas.integer(end, ("expect", "last", name, k)) for k, end in enumerate((low, high))]
+        ranges.append(_Range(names.index(name), name, *ends))
+    combinations = assignments(schedule.params)
+    exhaustive = combinations * max(schedule.items.hi, 64) <= MOST_TILES
+    tried = 0
+    broken: list[str] = []
+    for values in all_values(schedule.params) if exhaustive else small_values(schedule.params, SAMPLES):
+        if not exhaustive and int(evaluate([schedule.items], values)[0][0]) > SAMPLE_TILES:
+            continue
+        tried += 1
+        if early := _early(schedule, ranges, values):
+            broken.append(_described(early, ranges, values))
+            if len(broken) > MOST_BROKEN or not _few(schedule):
+                break
+    if broken:
+        more = "; and others" if len(broken) > MOST_BROKEN else ""
+        return _broken("; ".join(broken[:MOST_BROKEN]) + more, loaded)
+    if exhaustive:
+        how = f"the expected tiles come last: every tile tried, for {tried} combinations of parameters"
+        return (Verdict("order", "proven", how, advisory=True),), ()
+    how = f"the expected tiles come last for {tried} combinations of parameters, of {combinations}"
+    return (Verdict("order", "undecided", how, advisory=True),), ()
+
+
+def _early(schedule: Schedule, ranges: list[_Range], values: dict[str, int]) -> list[tuple[int, ...]]:
+    """The positions along the ranges' axes of tiles that are expected last, but come before another."""
+    items = int(evaluate([schedule.items], values)[0][0])
+    rows = decode(schedule, np.arange(items), values)
+    expected = rows[:, -1] == 1
+    for r in ranges:
+        low, high = (int(v[0]) for v in evaluate([r.low, r.high], values))
+        expected &= (rows[:, r.axis] >= low) & (rows[:, r.axis] < high)
+    others = np.flatnonzero(~expected & (rows[:, -1] == 1))
+    if not others.size:
+        return []
+    early = np.flatnonzero(expected[: int(others[-1])])
+    columns = rows[early][:, [r.axis for r in ranges]]
+    return sorted({tuple(int(v) for v in row) for row in columns})
+
+
+def _few(schedule: Schedule) -> bool:
+    """Whether every combination of parameters is worth a name."""
+    return assignments(schedule.params) <= MOST_COMBINATIONS
+
+
+def _described(early: list[tuple[int, ...]], ranges: list[_Range], values: dict[str, int]) -> str:
+    names = ", ".join(r.name for r in ranges)
+    shown = ", ".join(str(v[0]) if len(v) == 1 else str(v) for v in early[:MOST_NAMED])
+    more = f" and {len(early) - MOST_NAMED} more" if len(early) > MOST_NAMED else ""
+    at = f" at {', '.join(f'{k}={v}' for k, v in values.items())}" if values else ""
+    return f"{names} = {shown}{more}{at}"
+
+
+def _broken(found: str, loaded: LoadedSpec) -> tuple[tuple[Verdict, ...], tuple[Diagnostic, ...]]:
+    diagnostic = loaded.diagnostic(
+        "W004", ("expect", "last"), "tiles that are expected last come before others", found=found,
+        expected="every other tile before them", mend="choose sizes that divide, or drop the expectation",
+    )  # fmt: skip
+    return (Verdict("order", "refuted", f"before others come {found}", advisory=True),), (diagnostic,)
