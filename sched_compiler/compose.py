@@ -144,6 +144,8 @@ def _argument(
     kind = argument.kind
     if (value is None and argument.nullable) or (kind.minimum is None and isinstance(value, bool)):
         return
+    if kind.dispatch and value == "grid":  # as many workers as are launched, as in a dispatch of the spec's own
+        return
     if kind.minimum is not None and isinstance(value, str):
         check_formula(value, path, faults, params, with_index=False)
         return

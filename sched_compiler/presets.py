@@ -24,14 +24,17 @@ class Kind:
     dispatch: bool = False  # used by the preset's own dispatch alone, so not needed where the spec gives another
 
     def __str__(self) -> str:
-        return "true or false" if self.minimum is None else f"an integer of at least {self.minimum}, or a formula"
+        if self.minimum is None:
+            return "true or false"
+        grid = ", or grid" if self.dispatch else ""
+        return f"an integer of at least {self.minimum}, or a formula{grid}"
 
 
 #: A number of tiles.
 Extent: TypeAlias = Annotated[int | str, Kind(0)]
 #: The size of a group, block or cluster.
 Positive: TypeAlias = Annotated[int | str, Kind(1)]
-#: A number of workers.
+#: A number of workers; `grid` for as many as are launched.
 Workers: TypeAlias = Annotated[int | str, Kind(1, dispatch=True)]
 Flag: TypeAlias = Annotated[bool, Kind(None)]
 
