@@ -292,6 +292,10 @@ class _Reader:
         if plain and key == "<<":
             mend = "write the merged entries out"
             self._fault("E004", "the merge key `<<` is not part of the spec language", span, mend=mend)
+        if plain and key in _CONSTANTS:
+            found = "null" if key and _CONSTANTS[key] is None else key.lower() or "nothing"
+            mend = f'quote it: "{key}"' if key else "give the key a name"
+            self._fault("E012", "a key must be text", span, found=found, expected="a name", mend=mend, readable=True)
         if key in frame.value or (path in self.key_spans and not self._inside_skipped()):
             frame.skip = True
             first = self.key_spans[path]
