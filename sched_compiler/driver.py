@@ -5,19 +5,16 @@ Every function raises SpecError, and nothing else, for what a user can get wrong
 
 from __future__ import annotations
 
-import functools
 import hashlib
 import json
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
-from importlib.metadata import PackageNotFoundError
-from importlib.metadata import version as distribution_version
 from typing import Any, Literal, get_args
 
 from sched_compiler import loader, registry
-from sched_compiler.artifact import JSON, Artifact, Emit
+from sched_compiler.artifact import JSON, Artifact, Emit, product_version
 from sched_compiler.build import Built, build
 from sched_compiler.diagnostics import Diagnostic, Span, SpecError
 from sched_compiler.dispatch import GRID_LIMIT
@@ -326,10 +323,18 @@ def request_fault(what: str, found: str, expected: Sequence[str]) -> Diagnostic:
     return Diagnostic("E053", f"no {what} has this name", _REQUEST, found[:80], f"one of: {', '.join(expected)}")
 
 
+def _not_built(request: CompileRequest, backend: Backend) -> Diagnostic:
+    message = f"the backend {request.backend} builds no {request.emit[:80]}"
+    builds = f"one of: {', '.join(backend.emits)}"
+    others = [name for name in registry.names() if request.emit in registry.get(name).emits]
+    mend = f"take the backend {' or '.join(others)}, or another form" if others else None
+    return Diagnostic("E053", message, _REQUEST, request.emit[:80], builds, mend)
+
+
 def _key(request: CompileRequest, loaded: LoadedSpec) -> str:
     backend = backend_named(request.backend)
     if request.emit not in backend.emits:
-        raise SpecError([request_fault("emit", request.emit, backend.emits)])
+        raise SpecError([_not_built(request, backend)])
     _require_architecture(backend, request.arch)
     inputs = {
         "schema": SCHEMA,
@@ -422,15 +427,6 @@ def _manifest(
 def _times(workers: Expr, size: int) -> str:
     """The number of CTAs along x, in the language of specs."""
     return to_text(workers) if size == 1 else to_text(workers * size)
-
-
-@functools.cache
-def product_version() -> str:
-    """This package's version."""
-    try:
-        return distribution_version("sched-compiler")
-    except PackageNotFoundError:
-        return "0+unknown"
 
 
 def capabilities() -> dict[str, Any]:
