@@ -31,7 +31,7 @@ from sched_compiler.verify import Verdict, Verification, verify
 #: Changed whenever a key or a manifest changes its meaning.
 SCHEMA = 1
 #: Changed whenever the IR gives other expressions for some spec.
-IR_VERSION = "1"
+IR_VERSION = "2"
 
 Engine = Literal["numpy", "cuda", "ptx", "gpu"]
 #: The place of what stands in no file.
