@@ -3,11 +3,17 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from math import gcd, prod
 
-from sched_compiler.expr import Expr, RangeError, may_wrap
+import numpy as np
+
+from sched_compiler.evaluate import evaluate
+from sched_compiler.expr import Expr, RangeError, may_wrap, topological
 from sched_compiler.schedule import Parameter
+
+#: Combinations of parameter values that are searched for a counterexample where there are too many to try.
+PROBES = 2_000
 
 
 def _factor(e: Expr) -> tuple[Expr, int]:
@@ -80,6 +86,22 @@ def all_values(params: Sequence[Parameter]) -> Iterator[dict[str, int]]:
     """Every combination of parameter values, smallest first."""
     for values in itertools.product(*(range(p.var.lo, p.var.hi + 1) for p in params)):
         yield {p.name: v for p, v in zip(params, values, strict=True)}
+
+
+def at_values(values: Mapping[str, int]) -> str:
+    """The parameter values of a counterexample, in words."""
+    return " at " + ", ".join(f"{k}={v}" for k, v in values.items()) if values else ""
+
+
+def breaks_multiple(e: Expr, of: int, params: Sequence[Parameter]) -> str | None:
+    """The first of small parameter values at which `e` is no multiple of `of`, and its value there; None if none is."""
+    used = topological([e])
+    params = [p for p in params if p.var in used]
+    values = list(small_values(params, PROBES))
+    inputs = {p.name: np.array([v[p.name] for v in values]) for p in params}
+    found = np.broadcast_to(evaluate([e], inputs)[0], len(values))
+    wrong = np.flatnonzero(found.astype(object) % of)
+    return f"{int(found[wrong[0]])}{at_values(values[wrong[0]])}" if wrong.size else None
 
 
 def small_values(params: Sequence[Parameter], most: int) -> Iterator[dict[str, int]]:

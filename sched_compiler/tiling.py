@@ -19,13 +19,11 @@ import numpy.typing as npt
 from sched_compiler.evaluate import evaluate
 from sched_compiler.expr import Expr
 from sched_compiler.nest import Derived, Nest, Pieces, same
-from sched_compiler.prove import all_values, assignments, at_most, small_values
+from sched_compiler.prove import PROBES, all_values, assignments, at_most, small_values
 from sched_compiler.schedule import Parameter
 
 #: Combinations of parameter values that are tried one by one.
 FEW = 20_000
-#: Combinations that are searched for a counterexample where there are too many to try.
-PROBES = 2_000
 #: Coordinates that are compared in one step: a bound on memory.
 AT_ONCE = 4_000_000
 

@@ -16,7 +16,7 @@ from sched_compiler.diagnostics import Diagnostic
 from sched_compiler.evaluate import Array, evaluate
 from sched_compiler.expr import Expr, may_wrap, topological
 from sched_compiler.loader import LoadedSpec
-from sched_compiler.prove import all_values, assignments, small_values
+from sched_compiler.prove import all_values, assignments, at_values, small_values
 from sched_compiler.schedule import INDEX, RANK, Schedule
 from sched_compiler.source import Path
 from sched_compiler.tiling import Tiling, pieces_of, prove_tiling
@@ -62,10 +62,6 @@ def verify(schedule: Schedule, loaded: LoadedSpec) -> Verification:
     return Verification((*coverage.verdicts, *arithmetic, grid), coverage.diagnostics)
 
 
-def _at(values: dict[str, int]) -> str:
-    return " at " + ", ".join(f"{k}={v}" for k, v in values.items()) if values else ""
-
-
 # -- composed orders ------------------------------------------------------------------------------------------
 
 
@@ -107,7 +103,7 @@ def _tiling_diagnostic(tiling: Tiling, path: Path, loaded: LoadedSpec) -> Diagno
     else:
         found = f"({where}) is in pieces {' and '.join(str(n + 1) for n in fault.pieces)}"
     return loaded.diagnostic(
-        "E045", path, "the pieces do not tile the box", found=found + _at(fault.values),
+        "E045", path, "the pieces do not tile the box", found=found + at_values(fault.values),
         expected="every position in exactly one piece", mend="move the corners so that the pieces meet",
     )  # fmt: skip
 
@@ -173,7 +169,7 @@ def _formula_faults(schedule: Schedule, loaded: LoadedSpec, values: dict[str, in
         place = "(" + ", ".join(f"{n}={v}" for n, v in zip(names, at, strict=True)) + ")"
         yield loaded.diagnostic(
             "E062", ("map", names[axis]), f"a tile outside the space is visited: {place}",
-            found=f"{names[axis]} = {at[axis]} for i = {i}{_at(values)}",
+            found=f"{names[axis]} = {at[axis]} for i = {i}{at_values(values)}",
             expected=f"0 <= {names[axis]} < {extents[axis]}",
         )  # fmt: skip
     if (visits > 1).any():
@@ -181,13 +177,14 @@ def _formula_faults(schedule: Schedule, loaded: LoadedSpec, values: dict[str, in
         first = _visitors(schedule, values, [int(n) for n in np.unravel_index(repeated, extents)], total)
         yield loaded.diagnostic(
             "E061", ("map",), f"a tile is visited more than once: {tile(repeated)}",
-            found=f"i = {' and i = '.join(map(str, first))}{_at(values)}", expected="every tile exactly once",
+            found=f"i = {' and i = '.join(map(str, first))}{at_values(values)}", expected="every tile exactly once",
         )  # fmt: skip
     if (visits == 0).any():
         lost = int(np.flatnonzero(visits == 0)[0])
         yield loaded.diagnostic(
             "E060", ("map",), f"a tile is never visited: {tile(lost)}",
-            found=f"{int((visits == 0).sum())} of {total} tiles lost{_at(values)}", expected="every tile exactly once",
+            found=f"{int((visits == 0).sum())} of {total} tiles lost{at_values(values)}",
+            expected="every tile exactly once",
         )  # fmt: skip
 
 
