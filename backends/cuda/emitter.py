@@ -13,7 +13,7 @@ from sched_compiler.program import TRACE_BLOCK, Program
 from sched_compiler.schedule import INDEX, RANK, WORKER, WORKERS, tile_input
 
 #: Changed whenever the text that is emitted for some program changes.
-VERSION = "1"
+VERSION = "2"
 
 _PRELUDE = """\
 #ifndef SCHED_FUNCTION
@@ -22,6 +22,9 @@ _PRELUDE = """\
 #else
 #define SCHED_FUNCTION inline
 #endif
+#endif
+#ifndef SCHED_DETAIL
+#define SCHED_DETAIL
 namespace sched {
 namespace detail {
 // Upper half of the full product.
