@@ -288,12 +288,14 @@ def _emit(arguments: argparse.Namespace) -> int:
 
 
 def _compile(arguments: argparse.Namespace) -> int:
-    from sched_compiler import client
     from sched_compiler.diagnostics import SpecError
     from sched_compiler.driver import CompileRequest, compile_spec
 
-    if arguments.server is not None and (wrong := client.fault_of_address(arguments.server)):
-        raise UsageError(f"--server takes the address of a service, such as http://127.0.0.1:8000: {wrong}")
+    if arguments.server is not None:
+        from sched_compiler import client
+
+        if wrong := client.fault_of_address(arguments.server):
+            raise UsageError(f"--server takes the address of a service, such as http://127.0.0.1:8000: {wrong}")
     text, file = _read(arguments.spec)
     request = CompileRequest(text, file, arguments.arch, arguments.backend, arguments.emit)
     try:

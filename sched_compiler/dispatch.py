@@ -7,12 +7,13 @@ index is work, and how it advances. The emitters print these; `sequence` is the 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Protocol
-
-import numpy as np
-import numpy.typing as npt
+from typing import TYPE_CHECKING, Protocol
 
 from sched_compiler.expr import Expr
+
+if TYPE_CHECKING:
+    import numpy as np
+    import numpy.typing as npt
 
 #: Blocks of a grid along x (CUDA C++ Programming Guide, table of technical specifications).
 GRID_LIMIT = 2**31 - 1
@@ -71,6 +72,8 @@ class Single:
         return items
 
     def sequence(self, worker: int, items: int, workers: int) -> npt.NDArray[np.uint64]:
+        import numpy as np  # only a trace needs it
+
         return np.arange(worker, min(worker + 1, items), dtype=np.uint64)
 
 
@@ -97,4 +100,6 @@ class Static:
         return index + self.workers
 
     def sequence(self, worker: int, items: int, workers: int) -> npt.NDArray[np.uint64]:
+        import numpy as np  # only a trace needs it
+
         return np.arange(worker, items, workers, dtype=np.uint64)

@@ -11,22 +11,23 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
-from typing import Any, Literal, get_args
+from typing import TYPE_CHECKING, Any, Literal, get_args
 
 from sched_compiler import loader, registry
 from sched_compiler.artifact import JSON, Artifact, Emit, product_version
 from sched_compiler.build import Built, build
 from sched_compiler.diagnostics import Diagnostic, Span, SpecError
 from sched_compiler.dispatch import GRID_LIMIT
-from sched_compiler.evaluate import evaluate
 from sched_compiler.expr import Expr, RangeError, equations, to_text
 from sched_compiler.loader import LoadedSpec
 from sched_compiler.program import TRACE_BLOCK, Program, place
 from sched_compiler.registry import Backend, BackendError, ToolMissingError, TraceRequest
 from sched_compiler.schedule import Schedule
 from sched_compiler.spec import Dispatch, Static
-from sched_compiler.traces import Trace, trace_numpy
 from sched_compiler.verify import Verdict, Verification, verify
+
+if TYPE_CHECKING:
+    from sched_compiler.traces import Trace
 
 #: Changed whenever a key or a manifest changes its meaning.
 SCHEMA = 1
@@ -144,6 +145,9 @@ def trace(
     `workers` overrides the spec's number, except under `single`, which has one for each item. `follow` lists the
     workers to follow; all of them by default. Raises SpecError for a value that is missing or out of its range.
     """
+    from sched_compiler.evaluate import evaluate  # with NumPy, which only a trace needs
+    from sched_compiler.traces import Trace
+
     loaded = loader.load(text, file)
     if workers is not None and loaded.spec.dispatch.static is not None:
         if not 1 <= workers <= GRID_LIMIT:
@@ -175,6 +179,8 @@ def trace(
 
 def _run(checked: Checked, request: TraceRequest, engine: Engine) -> list[Any]:
     if engine == "numpy":
+        from sched_compiler.traces import trace_numpy
+
         return trace_numpy(checked.schedule, request)
     try:
         return registry.engine(engine)(checked.program, request)
@@ -447,3 +453,4 @@ def warm_up() -> None:
     text = "{version: 1, name: warm-up, space: {m: 1}, dispatch: {single: {}}}"
     for name in registry.names():
         compile_spec(CompileRequest(text, "<warm-up>", registry.get(name).architectures()[-1], name))
+    check(text.replace("dispatch", "map: {m: i}, dispatch"), "<warm-up>")  # with NumPy

@@ -6,9 +6,6 @@ import itertools
 from collections.abc import Iterator, Mapping, Sequence
 from math import gcd, prod
 
-import numpy as np
-
-from sched_compiler.evaluate import evaluate
 from sched_compiler.expr import Expr, RangeError, may_wrap, topological
 from sched_compiler.schedule import Parameter
 
@@ -95,6 +92,10 @@ def at_values(values: Mapping[str, int]) -> str:
 
 def breaks_multiple(e: Expr, of: int, params: Sequence[Parameter]) -> str | None:
     """The first of small parameter values at which `e` is no multiple of `of`, and its value there; None if none is."""
+    import numpy as np  # only when something is wrong
+
+    from sched_compiler.evaluate import evaluate
+
     used = topological([e])
     params = [p for p in params if p.var in used]
     values = list(small_values(params, PROBES))

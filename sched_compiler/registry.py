@@ -6,13 +6,14 @@ import functools
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from importlib.metadata import EntryPoint, entry_points
-from typing import Protocol, TypeAlias
-
-import numpy as np
-import numpy.typing as npt
+from typing import TYPE_CHECKING, Protocol, TypeAlias
 
 from sched_compiler.artifact import Emit
 from sched_compiler.program import Program
+
+if TYPE_CHECKING:
+    import numpy as np
+    import numpy.typing as npt
 
 BACKENDS = "sched_compiler.backends"
 ENGINES = "sched_compiler.engines"

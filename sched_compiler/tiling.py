@@ -11,21 +11,24 @@ import itertools
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from math import prod
-from typing import TypeAlias
+from typing import TYPE_CHECKING, TypeAlias
 
-import numpy as np
-import numpy.typing as npt
-
-from sched_compiler.evaluate import evaluate
 from sched_compiler.expr import Expr
-from sched_compiler.nest import Derived, Nest, Pieces, same
+from sched_compiler.nest import Pieces, same
 from sched_compiler.prove import PROBES, all_values, assignments, at_most, small_values
 from sched_compiler.schedule import Parameter
+
+if TYPE_CHECKING:
+    import numpy as np
+    import numpy.typing as npt
 
 #: Combinations of parameter values that are tried one by one.
 FEW = 20_000
 #: Coordinates that are compared in one step: a bound on memory.
 AT_ONCE = 4_000_000
+
+#: A box by its corners along each axis: the first position, and one beyond the last.
+Box: TypeAlias = tuple[list[int], list[int]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,18 +47,6 @@ class Tiling:
     proven: bool
     how: str
     fault: Fault | None = None
-
-
-def pieces_of(nest: Nest) -> list[tuple[tuple[int, ...], Pieces]]:
-    """Every list of pieces in a nest, with the piece numbers that lead to it."""
-    if isinstance(nest, Derived):
-        return pieces_of(nest.inner)
-    if not isinstance(nest, Pieces):
-        return []
-    found: list[tuple[tuple[int, ...], Pieces]] = [((), nest)]
-    for n, part in enumerate(nest.parts):
-        found += [((n, *path), pieces) for path, pieces in pieces_of(part.nest)]
-    return found
 
 
 def prove_tiling(pieces: Pieces, params: Sequence[Parameter]) -> Tiling:
@@ -94,11 +85,14 @@ def _ordered_cuts(pieces: Pieces, k: int) -> list[Expr] | None:
 
 def _tiles(pieces: Pieces, cuts: list[list[Expr]]) -> bool:
     """Whether each cell between the cuts is in exactly one piece."""
-    boxes = np.array(
-        [[[_find(c, corner[k]) for k, c in enumerate(cuts)] for corner in (p.low, p.high)] for p in pieces.parts]
-    )
-    in_order = bool((boxes[:, 0] <= boxes[:, 1]).all())
-    return in_order and bool(_tiling_rows(boxes[None], np.array([[len(c) - 1 for c in cuts]]))[0])
+    boxes: dict[int, Box] = {}
+    for n, part in enumerate(pieces.parts):
+        low, high = ([_find(c, corner[k]) for k, c in enumerate(cuts)] for corner in (part.low, part.high))
+        if any(lo > hi for lo, hi in zip(low, high, strict=True)):
+            return False
+        if all(lo < hi for lo, hi in zip(low, high, strict=True)):
+            boxes[n] = low, high
+    return _tile(boxes, [len(c) - 1 for c in cuts], 0)
 
 
 def _find(cuts: list[Expr], point: Expr) -> int:
@@ -107,6 +101,10 @@ def _find(cuts: list[Expr], point: Expr) -> int:
 
 def _first_fault(pieces: Pieces, values: Sequence[Mapping[str, int]]) -> Fault | None:
     """The first position, at the first of these parameter values, that is not in exactly one piece."""
+    import numpy as np  # most orders are shown to tile without
+
+    from sched_compiler.evaluate import evaluate
+
     corners = [e for part in pieces.parts for e in (*part.low, *part.high)] + [a.length for a in pieces.axes]
     inputs = {name: np.array([v[name] for v in values]) for name in values[0]}
     columns = [np.broadcast_to(v, len(values)).astype(np.int64) for v in evaluate(corners, inputs)]
@@ -128,6 +126,8 @@ def _tiling_rows(boxes: npt.NDArray[np.int64], lengths: npt.NDArray[np.int64]) -
 
     They do when none sticks out, no two meet, and their volumes add up to the box's. Empty ones do not count.
     """
+    import numpy as np
+
     low, high = boxes[:, :, 0], boxes[:, :, 1]
     full = _all(low < high)
     good = _all(_all((low >= 0) & (high <= lengths[:, None])) | ~full)
@@ -148,12 +148,10 @@ def _tiling_rows(boxes: npt.NDArray[np.int64], lengths: npt.NDArray[np.int64]) -
 
 def _all(truths: npt.NDArray[np.bool_]) -> npt.NDArray[np.bool_]:
     """Along the last axis."""
+    import numpy as np
+
     result: npt.NDArray[np.bool_] = np.logical_and.reduce(truths, axis=-1)
     return result
-
-
-#: A box by its corners along each axis: the first position, and one beyond the last.
-Box: TypeAlias = tuple[list[int], list[int]]
 
 
 def _fault_among(boxes: Sequence[Sequence[list[int]]], lengths: list[int]) -> tuple[tuple[int, ...], tuple[int, ...]]:

@@ -67,6 +67,21 @@ def test_imports_and_help_bring_nothing_heavy(statement: str) -> None:
     assert done.stdout.splitlines()[-1] == "LOADED"
 
 
+@pytest.mark.parametrize("name", ["gemm_group_major", "cluster_persistent_2d_serpentine_runtime"])
+def test_a_compile_loads_only_what_it_needs(name: str, tmp_path: Path) -> None:
+    """NumPy evaluates and traces; what is compiled is proven without."""
+    arguments = ["compile", str(ROOT / "specs" / f"{name}.yaml"), "--arch", "sm_90a", "--backend", "ptx", "-o", "x"]
+    code = (
+        f"from sched_compiler.cli import main\nassert main({arguments!r}) == 0\nimport sys\n"
+        "print([m for m in ('numpy', 'http.client', 'urllib.request', 'rich', 'service') if m in sys.modules])"
+    )
+    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
+    done = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, cwd=tmp_path, env=environment, check=True
+    )
+    assert done.stdout == "[]\n"
+
+
 def test_help_names_every_verb(capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit) as ended:
         main(["--help"])

@@ -13,7 +13,8 @@ import pytest
 from sched_compiler import driver
 from sched_compiler.build import build
 from sched_compiler.loader import load
-from sched_compiler.tiling import Tiling, pieces_of, prove_tiling
+from sched_compiler.nest import pieces_of
+from sched_compiler.tiling import Tiling, prove_tiling
 from tests.support.engines import Case, assert_engines_agree
 from tests.support.oracle import number, visits
 

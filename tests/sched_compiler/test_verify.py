@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from sched_compiler import driver, verify
+from sched_compiler import driver, tried, verify
 from sched_compiler.diagnostics import Diagnostic
 
 PROPERTIES = ["coverage", "bounds", "overflow", "division", "grid"]
@@ -79,7 +79,7 @@ class TestFormulas:
 
     def test_a_large_formula_is_tried_whole(self) -> None:
         """More than one chunk; a fault in the last tile."""
-        n = verify.CHUNK + 3
+        n = tried.CHUNK + 3
         assert report({"m": n}, {"m": "i"}).ok
         found = by_code(report({"m": n}, {"m": f"min(i, {n - 2})"}))
         assert found["E060"].message == f"a tile is never visited: (m={n - 1})"
