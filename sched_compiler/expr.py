@@ -57,13 +57,19 @@ class Graph:
 
     def __init__(self) -> None:
         self._nodes: dict[tuple[object, ...], Expr] = {}
+        self._literals: dict[int, Expr] = {}  # of the cheapest type
         self._rules: dict[str, tuple[Rule, ...]] = SIMPLIFY
 
     # -- leaves -----------------------------------------------------------------------------------------------
 
     def const(self, value: int, dtype: Dtype | None = None) -> Expr:
         """A literal, by default of the cheapest type."""
-        return self.node("const", (), value, dtype or fit(value, value), value, value)
+        if dtype is not None:
+            return self.node("const", (), value, dtype, value, value)
+        found = self._literals.get(value)
+        if found is None:
+            found = self._literals[value] = self.node("const", (), value, fit(value, value), value, value)
+        return found
 
     def var(self, name: str, lo: int, hi: int, dtype: Dtype | None = None) -> Expr:
         """An input between `lo` and `hi`, both included; a literal where there is no other value."""

@@ -63,7 +63,7 @@ def fit(lo: int, hi: int) -> Dtype:
 class Expr:
     """A node. Nodes of one `Graph` are equal exactly when they are the same object."""
 
-    __slots__ = ("args", "attr", "dtype", "graph", "hi", "id", "lo", "op")
+    __slots__ = ("args", "attr", "dtype", "graph", "hi", "id", "lo", "op", "value")
 
     def __init__(
         self,
@@ -78,11 +78,8 @@ class Expr:
     ) -> None:
         self.graph, self.op, self.args, self.attr = graph, op, args, attr
         self.dtype, self.lo, self.hi, self.id = dtype, lo, hi, ident
-
-    @property
-    def value(self) -> int | None:
-        """The literal's value, or None."""
-        return self.lo if self.op == "const" else None
+        #: The literal's value, or None.
+        self.value: int | None = lo if op == "const" else None
 
     def __add__(self, other: Expr | int) -> Expr:
         return self.graph.add(self, other)
