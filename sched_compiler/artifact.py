@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from dataclasses import dataclass
 from typing import Literal, TypeAlias
 
@@ -13,6 +14,17 @@ MEDIA_TYPES: dict[Emit, str] = {
     "ptx": "text/plain; charset=utf-8",
     "header": "text/plain; charset=utf-8",
 }
+
+
+@functools.cache
+def product_version() -> str:
+    """This package's version."""
+    from importlib.metadata import PackageNotFoundError, version
+
+    try:
+        return version("sched-compiler")
+    except PackageNotFoundError:
+        return "0+unknown"
 
 
 @dataclass(frozen=True, slots=True)

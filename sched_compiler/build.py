@@ -11,6 +11,7 @@ from sched_compiler.dispatch import Table as TableDispatch
 from sched_compiler.expr import S32, S64, Expr, Graph, RangeError, fit, to_text
 from sched_compiler.loader import LoadedSpec
 from sched_compiler.nest import Axis, Derived, Digit, Nest, same
+from sched_compiler.prove import breaks_multiple
 from sched_compiler.schedule import INDEX, RANK, WORKERS, Parameter, Schedule, SpaceAxis, TableInput, tile_input
 from sched_compiler.source import Path
 from sched_compiler.spec import Order, Table
@@ -130,9 +131,12 @@ class _Builder:
             extent = self.formulas.integer(text, ("space", name), at_least=0, what=f"the extent of {name}")
             axes.append(SpaceAxis(name, extent, shape.get(name, 1)))
             if cluster is not None and cluster.ragged == "reject" and (extent % shape.get(name, 1)).value != 0:
+                ragged = breaks_multiple(extent, shape[name], self.params)
+                shown = "always" if ragged is not None else "shown to be"
                 raise self.loaded.error(
-                    "E050", ("cluster", "shape", name), f"the extent of {name} is not always a multiple of the cluster",
-                    found=f"extents from {extent.lo} to {extent.hi}", expected=f"multiples of {shape[name]}",
+                    "E050", ("cluster", "shape", name),
+                    f"the extent of {name} is not {shown} a multiple of the cluster",
+                    found=ragged or f"extents from {extent.lo} to {extent.hi}", expected=f"multiples of {shape[name]}",
                     mend="drop `ragged: reject`, or make the extent a multiple",
                 )  # fmt: skip
         size = 1

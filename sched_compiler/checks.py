@@ -293,6 +293,8 @@ def check_formula(
         mend = close_match(place.name, known) or f"declare it: `params: {{{place.name}: {{min: 1, max: 65536}}}}`"
         if place.name in axes:
             mend = "a formula is over parameters; it cannot use an axis"
+        elif place.name == "grid":
+            mend = "`grid` stands alone, for a number of workers"
         elif place.name == "i":
             mend = "the work index `i` is known in `map` alone"
         expected = f"one of: {', '.join(sorted(known))}" if known else "an integer: no parameters are declared"

@@ -23,6 +23,8 @@ if TYPE_CHECKING:
 OK, FAULT, USAGE = 0, 1, 2
 #: Bytes that are read of a file: more than a spec may have, so that what is longer is refused and not cut.
 MOST_READ = 1 << 20
+#: Characters of an integer on the command line: 64 binary digits with their prefix, and room for zeros.
+MOST_DIGITS = 80
 _SUFFIXES = (".yaml", ".yml", ".json")
 
 
@@ -61,8 +63,19 @@ def _discard_output() -> None:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
+class _Version(argparse.Action):
+    """Prints the version and ends; it is looked up only then."""
+
+    def __call__(self, parser: argparse.ArgumentParser, *_: object) -> None:
+        from sched_compiler.artifact import product_version
+
+        print(f"schedc {product_version()}")
+        parser.exit()
+
+
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="schedc", description="Tile schedules: checked, traced, compiled, served.")
+    parser.add_argument("--version", action=_Version, nargs=0, help="the version of this installation")
     verbs = parser.add_subparsers(required=True, metavar="VERB")
 
     def add(name: str, verb: Callable[[argparse.Namespace], int], text: str) -> argparse.ArgumentParser:
@@ -238,6 +251,8 @@ def _expand(arguments: argparse.Namespace) -> int:
 
 
 def _number(text: str, what: str) -> int:
+    if len(text) > MOST_DIGITS:
+        raise UsageError(f"{what}: an integer of {len(text)} characters does not fit 64 bits")
     try:
         return int(text, 0)
     except ValueError:
@@ -261,8 +276,10 @@ def _trace(arguments: argparse.Namespace) -> int:
     values: dict[str, int] = {}
     for pair in arguments.set:
         name, equals, value = pair.partition("=")
-        if not equals:
-            raise UsageError(f"--set takes NAME=VALUE, not {pair!r}")
+        if not equals or not name:
+            raise UsageError(f"--set takes NAME=VALUE, not {pair[:80]!r}")
+        if name in values:
+            raise UsageError(f"--set gives {name} twice")
         values[name] = _number(value, f"--set {name}")
     tables: dict[str, Any] = {}
     for pair in arguments.table:
@@ -307,10 +324,14 @@ def _emit(arguments: argparse.Namespace) -> int:
 
 
 def _compile(arguments: argparse.Namespace) -> int:
-    from sched_compiler import client
     from sched_compiler.diagnostics import SpecError
     from sched_compiler.driver import CompileRequest, compile_spec
 
+    if arguments.server is not None:
+        from sched_compiler import client
+
+        if wrong := client.fault_of_address(arguments.server):
+            raise UsageError(f"--server takes the address of a service, such as http://127.0.0.1:8000: {wrong}")
     text, file = _read(arguments.spec)
     directory = str(_directory(arguments.spec))
     request = CompileRequest(text, file, arguments.arch, arguments.backend, arguments.emit, directory)

@@ -26,6 +26,22 @@ class UnreachableError(Exception):
     """No usable answer from the service; compiling locally is the way on."""
 
 
+def fault_of_address(server: str) -> str | None:
+    """Why `server` can be no service's address, in words; None where it can."""
+    try:
+        parts = urllib.parse.urlsplit(server)
+        host, _ = parts.hostname, parts.port  # asking for a port that is none raises ValueError
+    except ValueError as e:
+        return f"{server!r} is no address ({e})"
+    if parts.scheme not in ("http", "https"):
+        return f"{server!r} does not begin with http:// or https://"
+    if not host or any(c.isspace() or not c.isprintable() for c in server):
+        return f"{server!r} names no host"
+    if parts.query or parts.fragment:
+        return f"{server!r} goes on after the path"
+    return None
+
+
 def compile_remotely(server: str, request: CompileRequest) -> Artifact:
     """Ask the service at `server` for an artifact; its digest is checked.
 

@@ -164,6 +164,8 @@ def _argument(
             message = f"`{argument.name}` must be {kind}"
             faults.add("E031", path, message, found=described(value), expected=preset.usage())
         return
+    if kind.dispatch and value == "grid":  # as many workers as are launched, as in a dispatch of the spec's own
+        return
     if kind.minimum is not None and isinstance(value, str):
         check_formula(value, path, faults, params, with_index=False)
         return

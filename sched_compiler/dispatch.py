@@ -9,12 +9,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, Protocol, TypeAlias
-
-import numpy as np
-import numpy.typing as npt
+from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
 
 from sched_compiler.expr import Expr, Graph, fit
+
+if TYPE_CHECKING:
+    import numpy as np
+    import numpy.typing as npt
 
 #: Blocks of a grid along x (CUDA C++ Programming Guide, table of technical specifications).
 GRID_LIMIT = 2**31 - 1
@@ -97,6 +98,8 @@ class Single:
         return (items,)
 
     def sequence(self, worker: int, items: int, workers: int, tables: Tables) -> Indices:
+        import numpy as np  # only a trace needs it
+
         return np.arange(worker, min(worker + 1, items), dtype=np.uint64)
 
 
@@ -125,6 +128,8 @@ class Static:
         return (index + self.workers,)
 
     def sequence(self, worker: int, items: int, workers: int, tables: Tables) -> Indices:
+        import numpy as np  # only a trace needs it
+
         return np.arange(worker, items, workers, dtype=np.uint64)
 
 
@@ -182,6 +187,8 @@ class Table:
         return (self._item(following, end, items), following, end)
 
     def sequence(self, worker: int, items: int, workers: int, tables: Tables) -> Indices:
+        import numpy as np  # only a trace needs it
+
         begin, end = (int(v) for v in tables[self.indptr][worker : worker + 2])
         if self.indices is None:
             return np.arange(begin, end, dtype=np.uint64)
@@ -216,4 +223,6 @@ class Dynamic:
         return (index.graph.var(DRAWN, 0, top, fit(0, top)),)
 
     def sequence(self, worker: int, items: int, workers: int, tables: Tables) -> Indices:
+        import numpy as np  # only a trace needs it
+
         return np.arange(worker, items, workers, dtype=np.uint64)

@@ -5,41 +5,36 @@ Every function raises SpecError, and nothing else, for what a user can get wrong
 
 from __future__ import annotations
 
-import functools
 import hashlib
 import json
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
-from importlib.metadata import PackageNotFoundError
-from importlib.metadata import version as distribution_version
 from pathlib import Path
-from typing import Any, Literal, get_args
-
-import numpy as np
+from typing import TYPE_CHECKING, Any, Literal, get_args
 
 from sched_compiler import loader, registry
-from sched_compiler.artifact import JSON, Artifact, Emit
+from sched_compiler.artifact import JSON, Artifact, Emit, product_version
 from sched_compiler.build import Built, build
 from sched_compiler.diagnostics import Diagnostic, Span, SpecError
 from sched_compiler.dispatch import GRID_LIMIT, WORKERS
-from sched_compiler.evaluate import evaluate
 from sched_compiler.expr import Expr, RangeError, equations, to_text
 from sched_compiler.loader import LoadedSpec, Progress
 from sched_compiler.program import TRACE_BLOCK, Program, place
 from sched_compiler.registry import Backend, BackendError, ToolMissingError, TraceRequest
 from sched_compiler.schedule import Schedule
 from sched_compiler.spec import Dispatch, Dynamic, Static
-from sched_compiler.traces import Trace, trace_numpy
 from sched_compiler.verdict import Verdict
 from sched_compiler.verify import Verification, verify
-from sched_compiler.verify_tables import check_tables, diagnostic, uses_tables
+
+if TYPE_CHECKING:
+    from sched_compiler.traces import Trace
 
 #: Changed whenever a key or a manifest changes its meaning.
 SCHEMA = 1
 #: Changed whenever the IR gives other expressions for some spec.
-IR_VERSION = "1"
+IR_VERSION = "2"
 
 Engine = Literal["numpy", "cuda", "ptx", "gpu"]
 #: The place of what stands in no file.
@@ -145,6 +140,8 @@ def validate_tables(
 
     `tables` holds lists or arrays of integers by name, for every table whose elements do not stand in the spec.
     """
+    from sched_compiler.verify_tables import check_tables, diagnostic, uses_tables
+
     given = _values(checked.loaded, checked.schedule, values or {})
     complete = _complete_tables(checked, tables)
     faults = check_tables(checked.schedule, complete, given) if uses_tables(checked.schedule) else []
@@ -153,6 +150,8 @@ def validate_tables(
 
 def _complete_tables(checked: Checked, tables: Mapping[str, Any]) -> dict[str, Any]:
     """All tables of a schedule, those that arrive at launch from `tables`. Raises SpecError."""
+    import numpy as np  # only where there are tables
+
     loaded, late = checked.loaded, [t.name for t in checked.schedule.tables if not t.given]
     faults: list[Diagnostic] = []
     found: dict[str, Any] = dict(loaded.tables)
@@ -194,6 +193,9 @@ def trace(
     `follow` lists the workers to follow; all of them by default. `tables` holds those that arrive at launch. Raises
     SpecError for a value that is missing or out of its range.
     """
+    from sched_compiler.evaluate import evaluate  # with NumPy, which only a trace needs
+    from sched_compiler.traces import Trace
+
     loaded = loader.load(text, file, directory)
     if workers is not None:
         loaded = _with_workers(loaded, workers)
@@ -239,6 +241,8 @@ def _with_workers(loaded: LoadedSpec, workers: int) -> LoadedSpec:
 
 def _run(checked: Checked, request: TraceRequest, engine: Engine) -> list[Any]:
     if engine == "numpy":
+        from sched_compiler.traces import trace_numpy
+
         return trace_numpy(checked.schedule, request)
     try:
         return registry.engine(engine)(checked.program, request)
@@ -418,10 +422,18 @@ def request_fault(what: str, found: str, expected: Sequence[str]) -> Diagnostic:
     return Diagnostic("E053", f"no {what} has this name", _REQUEST, found[:80], f"one of: {', '.join(expected)}")
 
 
+def _not_built(request: CompileRequest, backend: Backend) -> Diagnostic:
+    message = f"the backend {request.backend} builds no {request.emit[:80]}"
+    builds = f"one of: {', '.join(backend.emits)}"
+    others = [name for name in registry.names() if request.emit in registry.get(name).emits]
+    mend = f"take the backend {' or '.join(others)}, or another form" if others else None
+    return Diagnostic("E053", message, _REQUEST, request.emit[:80], builds, mend)
+
+
 def _key(request: CompileRequest, loaded: LoadedSpec) -> str:
     backend = backend_named(request.backend)
     if request.emit not in backend.emits:
-        raise SpecError([request_fault("emit", request.emit, backend.emits)])
+        raise SpecError([_not_built(request, backend)])
     _require_architecture(backend, request.arch)
     inputs = {
         "schema": SCHEMA,
@@ -442,6 +454,8 @@ def _key(request: CompileRequest, loaded: LoadedSpec) -> str:
 
 def _digest(loaded: LoadedSpec, table: str) -> str:
     """SHA-256 of a table's elements as 64-bit integers, lowest byte first."""
+    import numpy as np  # only where there are tables
+
     return hashlib.sha256(np.ascontiguousarray(loaded.tables[table], dtype="<i8").tobytes()).hexdigest()
 
 
@@ -531,15 +545,6 @@ def _times(workers: Expr, size: int) -> str:
     return to_text(workers) if size == 1 else to_text(workers * size)
 
 
-@functools.cache
-def product_version() -> str:
-    """This package's version."""
-    try:
-        return distribution_version("sched-compiler")
-    except PackageNotFoundError:
-        return "0+unknown"
-
-
 def capabilities() -> dict[str, Any]:
     """What this installation can compile for, asked of its compilers."""
     found: dict[str, Any] = {}
@@ -558,3 +563,4 @@ def warm_up() -> None:
     text = "{version: 1, name: warm-up, space: {m: 1}, dispatch: {single: {}}}"
     for name in registry.names():
         compile_spec(CompileRequest(text, "<warm-up>", registry.get(name).architectures()[-1], name))
+    check(text.replace("dispatch", "map: {m: i}, dispatch"), "<warm-up>")  # with NumPy

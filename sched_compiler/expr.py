@@ -24,111 +24,35 @@ ever *used*. In the arm of a ``select`` that is not taken such a node may hold a
 
 from __future__ import annotations
 
-from collections.abc import Callable, Container, Iterable, Sequence
-from dataclasses import dataclass
-from typing import TypeAlias
+from sched_compiler.node import (
+    INT_TYPES,
+    PRED,
+    S32,
+    S64,
+    U32,
+    U64,
+    DivisorError,
+    Dtype,
+    Expr,
+    RangeError,
+    Rule,
+    equations,
+    fit,
+    may_wrap,
+    to_text,
+    topological,
+)
+from sched_compiler.rewrite import SIMPLIFY
 
-
-@dataclass(frozen=True, slots=True)
-class Dtype:
-    """A machine type. `pred` is a truth value."""
-
-    name: str
-    bits: int
-    signed: bool
-    lo: int
-    hi: int
-
-
-PRED = Dtype("pred", 1, False, 0, 1)
-U32 = Dtype("u32", 32, False, 0, 2**32 - 1)
-S32 = Dtype("s32", 32, True, -(2**31), 2**31 - 1)
-U64 = Dtype("u64", 64, False, 0, 2**64 - 1)
-S64 = Dtype("s64", 64, True, -(2**63), 2**63 - 1)
-
-INT_TYPES = (U32, S32, U64, S64)
-
-
-class RangeError(ArithmeticError):
-    """A value's interval fits no machine type."""
-
-    def __init__(self, lo: int, hi: int) -> None:
-        self.lo, self.hi = lo, hi
-        super().__init__(f"values from {lo} to {hi} fit no 64-bit type")
-
-
-class DivisorError(ArithmeticError):
-    """A divisor's interval holds zero or a negative value."""
-
-    def __init__(self, lo: int, hi: int) -> None:
-        self.lo, self.hi = lo, hi
-        super().__init__(f"the divisor lies between {lo} and {hi}")
-
-
-def fit(lo: int, hi: int) -> Dtype:
-    """The cheapest type that holds every value from `lo` to `hi`: 32 bits before 64, unsigned before signed."""
-    if lo >= 0:
-        if hi <= U32.hi:
-            return U32
-        if hi <= U64.hi:
-            return U64
-    elif hi <= S32.hi and lo >= S32.lo:
-        return S32
-    elif hi <= S64.hi and lo >= S64.lo:
-        return S64
-    raise RangeError(lo, hi)
+__all__ = [
+    "INT_TYPES", "PRED", "S32", "S64", "U32", "U64", "DivisorError", "Dtype", "Expr", "Graph", "RangeError", "Rule",
+    "element_type", "equations", "fit", "may_wrap", "to_text", "topological",
+]  # fmt: skip
 
 
 def element_type(lo: int, hi: int) -> Dtype:
     """The type of a table's elements: what C and NumPy programs use for indices."""
     return S32 if S32.lo <= lo and hi <= S32.hi else S64
-
-
-class Expr:
-    """A node. Nodes of one `Graph` are equal exactly when they are the same object."""
-
-    __slots__ = ("args", "attr", "dtype", "graph", "hi", "id", "lo", "op")
-
-    def __init__(
-        self,
-        graph: Graph,
-        op: str,
-        args: tuple[Expr, ...],
-        attr: int | str | None,
-        dtype: Dtype,
-        lo: int,
-        hi: int,
-        ident: int,
-    ) -> None:
-        self.graph, self.op, self.args, self.attr = graph, op, args, attr
-        self.dtype, self.lo, self.hi, self.id = dtype, lo, hi, ident
-
-    @property
-    def value(self) -> int | None:
-        """The literal's value, or None."""
-        return self.lo if self.op == "const" else None
-
-    def __add__(self, other: Expr | int) -> Expr:
-        return self.graph.add(self, other)
-
-    def __sub__(self, other: Expr | int) -> Expr:
-        return self.graph.sub(self, other)
-
-    def __mul__(self, other: Expr | int) -> Expr:
-        return self.graph.mul(self, other)
-
-    def __floordiv__(self, other: Expr | int) -> Expr:
-        return self.graph.div(self, other)
-
-    def __mod__(self, other: Expr | int) -> Expr:
-        return self.graph.mod(self, other)
-
-    def __repr__(self) -> str:
-        return f"<{to_text(self)}: {self.dtype.name} [{self.lo}, {self.hi}]>"
-
-
-#: A rewrite at construction: the operands of an operation -> an equal, cheaper node, or None.
-Rule: TypeAlias = "Callable[[Graph, tuple[Expr, ...]], Expr | None]"
 
 
 class Graph:
@@ -138,16 +62,20 @@ class Graph:
     """
 
     def __init__(self) -> None:
-        from sched_compiler.rewrite import SIMPLIFY  # the rules build nodes, so they import this module
-
         self._nodes: dict[tuple[object, ...], Expr] = {}
+        self._literals: dict[int, Expr] = {}  # of the cheapest type
         self._rules: dict[str, tuple[Rule, ...]] = SIMPLIFY
 
     # -- leaves -----------------------------------------------------------------------------------------------
 
     def const(self, value: int, dtype: Dtype | None = None) -> Expr:
         """A literal, by default of the cheapest type."""
-        return self.node("const", (), value, dtype or fit(value, value), value, value)
+        if dtype is not None:
+            return self.node("const", (), value, dtype, value, value)
+        found = self._literals.get(value)
+        if found is None:
+            found = self._literals[value] = self.node("const", (), value, fit(value, value), value, value)
+        return found
 
     def var(self, name: str, lo: int, hi: int, dtype: Dtype | None = None) -> Expr:
         """An input between `lo` and `hi`, both included; a literal where there is no other value."""
@@ -370,106 +298,3 @@ class Graph:
         if args == original.args:
             return original
         return self.node(op, args, original.attr, original.dtype, original.lo, original.hi)
-
-
-def may_wrap(node: Expr) -> bool:
-    """Whether an add, sub or mul may leave its type, by the intervals of its operands.
-
-    Where it does, no value that it then has is used (see the module's docstring).
-    """
-    a, b = node.args
-    if node.op == "add":
-        lo, hi = a.lo + b.lo, a.hi + b.hi
-    elif node.op == "sub":
-        lo, hi = a.lo - b.hi, a.hi - b.lo
-    else:
-        corners = (a.lo * b.lo, a.lo * b.hi, a.hi * b.lo, a.hi * b.hi)
-        lo, hi = min(corners), max(corners)
-    return lo < node.dtype.lo or hi > node.dtype.hi
-
-
-def topological(roots: Iterable[Expr], known: Container[int] = ()) -> list[Expr]:
-    """Every node that `roots` need, operands first, each once; not looking below nodes whose id is `known`."""
-    order: list[Expr] = []
-    seen: set[int] = set()
-    stack: list[Expr | None] = []  # a node after None is one whose operands are done
-    for root in roots:
-        stack.append(root)
-        while stack:
-            node = stack.pop()
-            if node is None:
-                done = stack.pop()
-                assert done is not None
-                order.append(done)
-            elif node.id not in seen:
-                seen.add(node.id)
-                if not node.args or node.id in known:
-                    order.append(node)
-                else:
-                    stack += (node, None)
-                    stack += [a for a in node.args if a.id not in seen]
-    return order
-
-
-_INFIX = {
-    "add": "+", "sub": "-", "mul": "*", "div": "//", "mod": "%", "lt": "<", "le": "<=", "eq": "==",
-    "and": "and", "or": "or", "shr": ">>", "band": "&",
-}  # fmt: skip
-
-
-def to_text(e: Expr) -> str:
-    """The expression in the language of specs; casts are left out, parentheses inside are complete."""
-    return _written([e], frozenset())[1][0]
-
-
-def equations(roots: Sequence[Expr]) -> tuple[dict[str, str], list[str]]:
-    """`roots` in the language of specs, and the definitions of what they use more than once: $0, $1, ..."""
-    uses: dict[int, int] = {}
-    for node in topological(roots):
-        if node.op == "cast":
-            continue
-        for arg in node.args:
-            arg = _uncast(arg)
-            uses[arg.id] = uses.get(arg.id, 0) + 1
-    return _written(roots, frozenset(k for k, n in uses.items() if n > 1))
-
-
-def _uncast(e: Expr) -> Expr:
-    while e.op == "cast":
-        e = e.args[0]
-    return e
-
-
-def _written(roots: Sequence[Expr], named: frozenset[int]) -> tuple[dict[str, str], list[str]]:
-    definitions: dict[str, str] = {}
-    operands: dict[int, str] = {}
-    alone: dict[int, str] = {}
-    for node in topological(roots):
-        args = [operands[a.id] for a in node.args]
-        if node.op == "cast":
-            operands[node.id], alone[node.id] = args[0], alone[node.args[0].id]
-            continue
-        text = _operation_text(node, args)
-        if node.id in named and node.args:
-            name = f"${len(definitions)}"
-            definitions[name] = text
-            operands[node.id] = alone[node.id] = name
-        else:
-            simple = not node.args or node.op in ("min", "max", "mulhi")
-            operands[node.id], alone[node.id] = text if simple else f"({text})", text
-    return definitions, [alone[root.id] for root in roots]
-
-
-def _operation_text(node: Expr, args: list[str]) -> str:
-    if node.op == "const":
-        return str(node.attr) if node.dtype is not PRED else str(bool(node.attr)).lower()
-    if node.op == "var":
-        return str(node.attr)
-    if node.op in _INFIX:
-        return f"{args[0]} {_INFIX[node.op]} {args[1]}"
-    if node.op == "select":
-        return f"{args[1]} if {args[0]} else {args[2]}"
-    if node.op == "load":
-        element = f"{node.attr}[{args[0]}]"
-        return element if node.args[1].value == 1 else f"{element} if {args[1]} else 0"
-    return f"not {args[0]}" if node.op == "not" else f"{node.op}({', '.join(args)})"

@@ -388,3 +388,15 @@ class Derived:
             if any(turn.reverse or turn.shift is not None for turn in turns):
                 own.append(f"{axis.name} is reversed or rotated: a permutation of the axis")
         return own + self.inner.reasons()
+
+
+def pieces_of(nest: Nest) -> list[tuple[tuple[int, ...], Pieces]]:
+    """Every list of pieces in a nest, with the piece numbers that lead to it."""
+    if isinstance(nest, Derived):
+        return pieces_of(nest.inner)
+    if not isinstance(nest, Pieces):
+        return []
+    found: list[tuple[tuple[int, ...], Pieces]] = [((), nest)]
+    for n, part in enumerate(nest.parts):
+        found += [((n, *path), pieces) for path, pieces in pieces_of(part.nest)]
+    return found

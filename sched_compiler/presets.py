@@ -27,14 +27,17 @@ class Kind:
     def __str__(self) -> str:
         if self.table:
             return "a list of integers, a file, or the name of a table"
-        return "true or false" if self.minimum is None else f"an integer of at least {self.minimum}, or a formula"
+        if self.minimum is None:
+            return "true or false"
+        grid = ", or grid" if self.dispatch else ""
+        return f"an integer of at least {self.minimum}, or a formula{grid}"
 
 
 #: A number of tiles.
 Extent: TypeAlias = Annotated[int | str, Kind(0)]
 #: The size of a group, block or cluster.
 Positive: TypeAlias = Annotated[int | str, Kind(1)]
-#: A number of workers.
+#: A number of workers; `grid` for as many as are launched.
 Workers: TypeAlias = Annotated[int | str, Kind(1, dispatch=True)]
 Flag: TypeAlias = Annotated[bool, Kind(None)]
 #: A list of integers, `{file: ...}`, `{length: ...}`, or the name of one of the spec's tables.

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from math import gcd, prod
 
-from sched_compiler.expr import Expr, RangeError
+from sched_compiler.expr import Expr, RangeError, may_wrap, topological
 from sched_compiler.schedule import Parameter
+
+#: Combinations of parameter values that are searched for a counterexample where there are too many to try.
+PROBES = 2_000
 
 
 def _factor(e: Expr) -> tuple[Expr, int]:
@@ -27,8 +30,30 @@ def _quotient(e: Expr) -> tuple[Expr, int]:
     return e, 1
 
 
+def _add_terms(e: Expr, factor: int, terms: dict[Expr, int]) -> int:
+    """Add `factor` times `e` to a sum of nodes times literals; the literal that is left over."""
+    if e.value is not None:
+        return e.value * factor
+    if e.op == "cast" and e.dtype.lo <= e.args[0].lo and e.args[0].hi <= e.dtype.hi:
+        return _add_terms(e.args[0], factor, terms)
+    if e.op in ("add", "sub") and not may_wrap(e):
+        a, b = e.args
+        return _add_terms(a, factor, terms) + _add_terms(b, factor if e.op == "add" else -factor, terms)
+    if e.op == "mul" and e.args[1].value is not None and not may_wrap(e):
+        return _add_terms(e.args[0], factor * e.args[1].value, terms)
+    terms[e] = terms.get(e, 0) + factor
+    return 0
+
+
+def _sum_at_most(a: Expr, b: Expr) -> bool:
+    """Whether a <= b is shown once what both have in common has been taken away."""
+    terms: dict[Expr, int] = {}
+    least = _add_terms(b, 1, terms) + _add_terms(a, -1, terms)
+    return least + sum(factor * (e.lo if factor > 0 else e.hi) for e, factor in terms.items()) >= 0
+
+
 def at_most(a: Expr, b: Expr) -> bool:
-    """Whether a <= b is shown for all values: by interval, by a common factor, or because b bounds a's minimum."""
+    """Whether a <= b is shown for all values: by interval, common factors or summands, or a minimum's bound."""
     if a is b or a.hi <= b.lo:
         return True
     if a.op == "sub" and a.args[0] is b and a.args[1].lo >= 0:
@@ -44,9 +69,11 @@ def at_most(a: Expr, b: Expr) -> bool:
     if u is v and u.lo >= 0 and n % m == 0 and c <= n // m * d:  # u // n * (n // m) <= u // m
         return True
     try:
-        return (y * d - x * c).lo >= 0
+        if (y * d - x * c).lo >= 0:
+            return True
     except RangeError:
-        return False
+        pass
+    return _sum_at_most(a, b)
 
 
 def assignments(params: Sequence[Parameter]) -> int:
@@ -60,8 +87,28 @@ def all_values(params: Sequence[Parameter]) -> Iterator[dict[str, int]]:
         yield {p.name: v for p, v in zip(params, values, strict=True)}
 
 
+def at_values(values: Mapping[str, int]) -> str:
+    """The parameter values of a counterexample, in words."""
+    return " at " + ", ".join(f"{k}={v}" for k, v in values.items()) if values else ""
+
+
+def breaks_multiple(e: Expr, of: int, params: Sequence[Parameter]) -> str | None:
+    """The first of small parameter values at which `e` is no multiple of `of`, and its value there; None if none is."""
+    import numpy as np  # only when something is wrong
+
+    from sched_compiler.evaluate import evaluate
+
+    used = topological([e])
+    params = [p for p in params if p.var in used]
+    values = list(small_values(params, PROBES))
+    inputs = {p.name: np.array([v[p.name] for v in values]) for p in params}
+    found = np.broadcast_to(evaluate([e], inputs)[0], len(values))
+    wrong = np.flatnonzero(found.astype(object) % of)
+    return f"{int(found[wrong[0]])}{at_values(values[wrong[0]])}" if wrong.size else None
+
+
 def small_values(params: Sequence[Parameter], most: int) -> Iterator[dict[str, int]]:
-    """At most about `most` combinations: the smallest values of each range first, then its upper end."""
+    """At most `most` combinations: the smallest values of each range first, then its upper end."""
     if not params:
         yield {}
         return
@@ -71,5 +118,7 @@ def small_values(params: Sequence[Parameter], most: int) -> Iterator[dict[str, i
         low = list(range(p.var.lo, min(p.var.hi, p.var.lo + each - 2) + 1))
         ranges.append([*low, p.var.hi] if p.var.hi not in low else low)
     choices = sorted(itertools.product(*(range(len(r)) for r in ranges)), key=lambda c: (sum(c), c))
+    if len(choices) > most:  # two values of each of many parameters
+        choices = [*choices[: most - 1], choices[-1]]
     for choice in choices:
         yield {p.name: r[k] for p, r, k in zip(params, ranges, choice, strict=True)}

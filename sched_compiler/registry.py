@@ -6,13 +6,14 @@ import functools
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from importlib.metadata import EntryPoint, entry_points
-from typing import Any, Protocol, TypeAlias
-
-import numpy as np
-import numpy.typing as npt
+from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
 
 from sched_compiler.artifact import Emit
 from sched_compiler.program import Program
+
+if TYPE_CHECKING:
+    import numpy as np
+    import numpy.typing as npt
 
 BACKENDS = "sched_compiler.backends"
 ENGINES = "sched_compiler.engines"

@@ -80,12 +80,12 @@ def _order(order: Order) -> dict[str, Any]:
 def _lines(key: str, value: Any, indent: str, *, block: bool) -> list[str]:
     flow = _flow(value)
     if not value or not isinstance(value, dict | list):
-        return [f"{indent}{_key(key)}: {flow}"]
+        return [f"{indent}{_text(key)}: {flow}"]
     short = len(indent) + len(key) + len(flow) + 2 <= _WIDTH
     if isinstance(value, list):
         if short and not any(isinstance(item, dict) for item in value):
-            return [f"{indent}{_key(key)}: {flow}"]
-        lines = [f"{indent}{_key(key)}:"]
+            return [f"{indent}{_text(key)}: {flow}"]
+        lines = [f"{indent}{_text(key)}:"]
         for item in value:
             if isinstance(item, dict) and item:
                 inner = [line for k, v in item.items() for line in _lines(k, v, indent + "    ", block=False)]
@@ -94,14 +94,14 @@ def _lines(key: str, value: Any, indent: str, *, block: bool) -> list[str]:
                 lines.append(f"{indent}  - {_flow(item)}")
         return lines
     if short and not block:
-        return [f"{indent}{_key(key)}: {flow}"]
+        return [f"{indent}{_text(key)}: {flow}"]
     inner = [line for k, v in value.items() for line in _lines(k, v, indent + "  ", block=False)]
-    return [f"{indent}{_key(key)}:", *inner]
+    return [f"{indent}{_text(key)}:", *inner]
 
 
 def _flow(value: Any) -> str:
     if isinstance(value, dict):
-        return "{" + ", ".join(f"{_key(key)}: {_flow(item)}" for key, item in value.items()) + "}"
+        return "{" + ", ".join(f"{_text(key)}: {_flow(item)}" for key, item in value.items()) + "}"
     if isinstance(value, list | tuple):
         return "[" + ", ".join(map(_flow, value)) + "]"
     if isinstance(value, bool):
@@ -113,10 +113,6 @@ def _text(text: str) -> str:
     if _PLAIN.fullmatch(text) and text.lower() not in _NOT_TEXT:
         return text
     return json.dumps(text, ensure_ascii=False)
-
-
-def _key(key: str) -> str:
-    return key if _PLAIN.fullmatch(key) else json.dumps(key, ensure_ascii=False)
 
 
 def canonical(spec: Spec) -> str:

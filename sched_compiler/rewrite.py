@@ -6,7 +6,12 @@ is used, and is tested against brute force.
 
 from __future__ import annotations
 
-from sched_compiler.expr import U64, Expr, Graph, Rule, may_wrap
+from typing import TYPE_CHECKING
+
+from sched_compiler.node import U64, Expr, Rule, may_wrap
+
+if TYPE_CHECKING:
+    from sched_compiler.expr import Graph
 
 # -- simplification at construction ---------------------------------------------------------------------------
 

@@ -272,6 +272,8 @@ def _with(preset: Preset) -> Schema:
         schema = {"type": "boolean"} if a.kind.minimum is None else _number(a.kind.minimum)
         if a.kind.table:
             schema = _ref("tableUse")
+        elif a.kind.dispatch:
+            schema = {"anyOf": [{"const": "grid"}, *schema["anyOf"]]}
         if a.nullable:
             schema = {"anyOf": [*schema["anyOf"], {"type": "null"}]}
         use = "; not needed where `dispatch` is given" if a.kind.dispatch else ""

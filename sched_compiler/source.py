@@ -162,7 +162,10 @@ def _admissible(text: str, file: str) -> str:
     if bad is not None:
         breaks = list(_LINE_BREAK.finditer(text, 0, bad.start()))
         line, column = len(breaks) + 1, bad.start() - (breaks[-1].end() if breaks else 0) + 1
-        message = f"the character U+{ord(bad[0]):04X} cannot stand in a spec"
+        code = ord(bad[0])
+        # A byte that is no UTF-8 comes as a lone surrogate (Python's `surrogateescape`).
+        what = f"byte 0x{code - 0xDC00:02X}" if 0xDC80 <= code <= 0xDCFF else f"character U+{code:04X}"
+        message = f"the {what} cannot stand in a spec"
         mend = "remove it, and save the file as UTF-8"
         raise SpecError([Diagnostic("E006", message, Span(file, line, column, line, column + 1), mend=mend)])
     if text.lstrip()[:1] in ("{", "[") and "\t" in text:
@@ -292,6 +295,10 @@ class _Reader:
         if plain and key == "<<":
             mend = "write the merged entries out"
             self._fault("E004", "the merge key `<<` is not part of the spec language", span, mend=mend)
+        if plain and key in _CONSTANTS:
+            found = "null" if key and _CONSTANTS[key] is None else key.lower() or "nothing"
+            mend = f'quote it: "{key}"' if key else "give the key a name"
+            self._fault("E012", "a key must be text", span, found=found, expected="a name", mend=mend, readable=True)
         if key in frame.value or (path in self.key_spans and not self._inside_skipped()):
             frame.skip = True
             first = self.key_spans[path]

@@ -25,7 +25,8 @@ FormulaText = Annotated[
 
 
 class Model(BaseModel):
-    model_config = ConfigDict(extra="forbid", strict=True, frozen=True, populate_by_name=True)
+    # a validator is built for what is validated: the whole spec, not each of its parts as well
+    model_config = ConfigDict(extra="forbid", strict=True, frozen=True, populate_by_name=True, defer_build=True)
 
 
 class Param(Model):

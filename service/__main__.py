@@ -1,4 +1,4 @@
-"""`python -m service`: serve on the address given; settings come from the environment (see `service/README.md`)."""
+"""`python -m service`: serve on the address given; settings come from the environment (see `docs/service.md`)."""
 
 from __future__ import annotations
 

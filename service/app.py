@@ -1,4 +1,4 @@
-"""The HTTP interface: see `service/README.md` for it in words and `/openapi.json` for it as data."""
+"""The HTTP interface: see `docs/service.md` for it in words and `/openapi.json` for it as data."""
 
 from __future__ import annotations
 

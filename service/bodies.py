@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import NoReturn
@@ -176,7 +177,25 @@ def _too_deep() -> ProblemError:
 
 
 def _no_constant(name: str) -> NoReturn:
-    raise ValueError(f"{name} is not JSON")
+    raise ValueError(name)
+
+
+#: Digits that Python certainly reads as an integer, and more than 64 bits have.
+_MOST_DIGITS = 600
+_WORD = re.compile(r'"(?:[^"\\]|\\.)*"|NaN|-?Infinity|-?[0-9]+(?:\.[0-9]+)?(?:[eE][-+]?[0-9]+)?', re.DOTALL)
+
+
+def _no_number(text: str) -> ProblemError:
+    """The first word of JSON text that stands for a number and is none, or none that fits."""
+    word = next(
+        w for w in _WORD.finditer(text) if w[0][-1] in "Ny" or (len(w[0]) > _MOST_DIGITS and w[0].lstrip("-").isdigit())
+    )
+    line, column = text.count("\n", 0, word.start()) + 1, word.start() - text.rfind("\n", 0, word.start())
+    span = Span(REQUEST.file, line, column, line, column + len(word[0]))
+    if word[0][-1] in "Ny":
+        return fault(400, "E080", f"the body is not valid JSON: {word[0]} is not JSON", span=span)
+    found, expected = f"an integer of {len(word[0])} characters", "an integer from -2^63 to 2^63-1"
+    return fault(400, "E080", "the integer does not fit 64 bits", found=found, expected=expected, span=span)
 
 
 def _json_object(body: bytes, keys: tuple[str, ...]) -> dict[str, object]:
@@ -191,8 +210,8 @@ def _json_object(body: bytes, keys: tuple[str, ...]) -> dict[str, object]:
     except json.JSONDecodeError as error:
         span = Span(REQUEST.file, error.lineno, error.colno, error.lineno, error.colno + 1)
         raise fault(400, "E080", f"the body is not valid JSON: {error.msg}", span=span) from None
-    except ValueError as error:  # a constant such as NaN, or an integer of more digits than Python reads
-        raise fault(400, "E080", f"the body is not valid JSON: {str(error)[:120]}") from None
+    except ValueError:  # a constant such as NaN, or an integer of more digits than Python reads
+        raise _no_number(text) from None
     if not isinstance(document, dict):
         _malformed("the body must be a JSON object", found=type(document).__name__)
     for key in document:

@@ -16,6 +16,7 @@ import uvicorn
 from service import logs
 from service.app import create_app
 from service.artifacts import Artifacts
+from service.protocol import Protocol
 from service.settings import Settings, SettingsError, load_settings
 
 log = structlog.get_logger()
@@ -63,8 +64,8 @@ def serve(host: str, port: int, settings: Settings | None, compiler: str) -> int
     artifacts: Artifacts = app.state.artifacts
     config = uvicorn.Config(
         app,
-        # h11 because it bounds the size of a request's header; it is fast enough (see the benchmark of cache hits).
-        http="h11",
+        # Built on h11 because it bounds the size of a request's header; it is fast enough (see the benchmark of hits).
+        http=type("Protocol", (Protocol,), {"head_timeout": settings.head_timeout}),
         ws="none",
         lifespan="on",
         log_config=None,

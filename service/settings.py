@@ -1,6 +1,6 @@
 """Settings of the service, each from one environment variable `SCHEDC_<NAME>`.
 
-Every field has a description and a row in `service/README.md`; a test fails for a field that has not.
+Every field has a description and a row in `docs/service.md`; a test fails for a field that has not.
 """
 
 from __future__ import annotations
@@ -44,6 +44,9 @@ class Settings(BaseModel):
         default=64 * MIB, ge=0, description="Size of the artifacts also kept in memory; 0 reads the disk every time."
     )
     body_bytes: int = Field(default=256 * KIB, ge=1, description="Largest request body; a larger one is refused (413).")
+    head_timeout: float = Field(
+        default=10.0, gt=0, le=DAY, description="Time within which the head of a request must have arrived (408)."
+    )
     body_timeout: float = Field(
         default=30.0, gt=0, le=DAY, description="Time within which a request body must have arrived in full (408)."
     )

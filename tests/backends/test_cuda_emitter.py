@@ -72,7 +72,7 @@ def test_header_needs_nothing(path: Path) -> None:
     text = emitter.header(program)
     assert "#include" not in text
     assert text.isascii()
-    own = {"SCHED_FUNCTION", "SCHED_QUEUE"} if program.schedule.dispatch.queue else {"SCHED_FUNCTION"}
+    own = {"SCHED_FUNCTION", "SCHED_DETAIL"} | ({"SCHED_QUEUE"} if program.schedule.dispatch.queue else set())
     assert set(re.findall(r"#define (\w+)", text)) == own
     assert emitter.trace_source(program).startswith(text)
     assert max(map(len, text.splitlines())) < 200
@@ -90,6 +90,16 @@ def test_headers_of_all_specs_stand_in_one_unit(tmp_path: Path, standard: str) -
     first, second = lines[: len(lines) // 2], lines[len(lines) // 2 :]
     text = "".join(first) + standard_library + "".join(second) + "int main() { return 0; }\n"
     assert compile_host(text, tmp_path, standard) == ""
+
+
+@needs_cxx
+def test_a_function_macro_of_the_user_s_takes_nothing_else_away(tmp_path: Path) -> None:
+    """The macro says how functions are declared, not whether what they call is there."""
+    text = "#define SCHED_FUNCTION [[gnu::noinline]] inline\n"
+    programs = [program_of(path.read_text()) for path in SPECS]
+    assert any("mulhi(" in emitter.header(p).split("namespace sched {")[-1] for p in programs)
+    text += "".join(emitter.header(p).replace("#pragma once", "") for p in programs)
+    assert compile_host(text, tmp_path) == ""
 
 
 @needs_cxx

@@ -8,8 +8,11 @@ from typing import Any
 import pytest
 
 from sched_compiler import driver
+from sched_compiler.build import build
+from sched_compiler.diagnostics import SpecError
 from sched_compiler.dispatch import GRID_LIMIT
 from sched_compiler.expr import S32, S64, U32, U64, Dtype, to_text
+from sched_compiler.loader import load
 from sched_compiler.schedule import Schedule
 
 
@@ -153,3 +156,24 @@ def test_bands_known_only_at_launch_keep_the_index_within_its_range() -> None:
     assert driver.check_text(text).ok
     (tiles,) = driver.trace(text, values={"a": 3, "b": 2, "c": 2}, workers=1).tiles
     assert tiles == [[0, 0], [1, 0], [0, 1], [1, 1], [2, 0], [2, 1]]
+
+
+@pytest.mark.parametrize(
+    ("extent", "message", "found"),
+    [
+        ("rows", "is not always a multiple", "1 at rows=1"),
+        ("rows * 2 + more // 9", "is not always a multiple", "1 at rows=0, more=9"),
+        ("5", "is not always a multiple", "5"),
+        ("rows * rows + rows", "is not shown to be a multiple", "extents from 0 to 1000001000000"),
+    ],
+)
+def test_a_ragged_cluster_is_refused_by_a_value_or_as_not_shown(extent: str, message: str, found: str) -> None:
+    text = (
+        "version: 1\nname: x\nparams: {rows: {min: 0, max: 1000000}, more: {min: 0, max: 1000000}}\n"
+        f"space: {{m: {extent}}}\ncluster: {{m: 2, ragged: reject}}\ndispatch: {{static: {{workers: 4}}}}\n"
+    )
+    with pytest.raises(SpecError) as caught:
+        build(load(text))
+    (d,) = caught.value.diagnostics
+    assert (d.code, d.found, d.expected) == ("E050", found, "multiples of 2")
+    assert message in d.message

@@ -8,6 +8,7 @@ import re
 from pathlib import Path
 
 import pytest
+import yaml
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -161,6 +162,13 @@ def test_axes_may_have_the_names_that_yaml_1_1_took_for_booleans() -> None:
     spec = load("version: 1\nname: x\nspace: {n: 012, y: 2, on: 3}\norder: {loops: [y, on, n]}\ndispatch: single").spec
     assert spec.space == {"n": 12, "y": 2, "on": 3}
     assert load(to_yaml(spec)).spec == spec
+
+
+def test_axes_may_have_the_names_of_constants_in_quotes() -> None:
+    spec = load('{version: 1, name: x, space: {"NULL": 4, "true": 2}, dispatch: single}').spec
+    assert spec.space == {"NULL": 4, "true": 2}
+    assert load(to_yaml(spec)).spec == spec
+    assert yaml.safe_load(to_yaml(spec))["space"] == {"NULL": 4, "true": 2}
 
 
 def test_spec_errors_pickle() -> None:

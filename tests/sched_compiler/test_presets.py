@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import itertools
+import json
 from typing import Any
 
 import pytest
+from jsonschema import Draft202012Validator
 
 from sched_compiler.diagnostics import SpecError
 from sched_compiler.loader import load, to_yaml
 from sched_compiler.presets import PRESETS, Preset
+from sched_compiler.schema import json_schema
 from sched_compiler.source import load_document
 from tests.support.oracle import visits
 
@@ -180,6 +183,27 @@ def test_padded_tiles_are_marked() -> None:
     tiles = visits(spec, {})
     assert len(tiles) == 38 * 30
     assert all(inside == (m < 37 and n < 29) for (m, n), inside in tiles)
+
+
+@pytest.mark.parametrize("argument", ["num_clusters", "step", "num_ctas"])
+def test_as_many_workers_as_are_launched(argument: str) -> None:
+    for preset in PRESETS.values():
+        kind = preset.arguments.get(argument)
+        if kind is None:
+            continue
+        given = {a.name: 4 for a in preset.arguments.values() if a.required}
+        spec = {"version": 1, "name": "x", "uses": preset.name, "with": {**given, argument: "grid"}}
+        own = {**spec, "with": {**given, argument: 4}, "dispatch": {"static": {"workers": "grid"}}}
+        assert load(json.dumps(spec)).spec == load(json.dumps(own)).spec
+        assert Draft202012Validator(json_schema()).is_valid(spec)
+
+
+def test_grid_is_no_other_argument() -> None:
+    text = "{version: 1, name: x, uses: group_major_3d, with: {m_tiles: 1, n_tiles: 1, k_tiles: 1, group_rows: grid}}"
+    with pytest.raises(SpecError) as caught:
+        load(text)
+    (d,) = caught.value.diagnostics
+    assert (d.code, d.mend) == ("E021", "`grid` stands alone, for a number of workers")
 
 
 def test_dispatch() -> None:

@@ -87,3 +87,18 @@ def test_small_values_hold_both_ends_and_stay_few() -> None:
     assert {"a": 10**6, "b": 10**6, "c": 10**6} in found
     assert all(1 <= v <= 10**6 for values in found for v in values.values())
     assert list(small_values([], 10)) == [{}]
+    many = [Parameter(f"p{n}", g.var(f"p{n}", 0, 9)) for n in range(16)]
+    found = list(small_values(many, 100))
+    assert len(found) == 100
+    assert (found[0]["p3"], found[-1]["p3"]) == (0, 9)
+
+
+def test_sums_are_compared_without_what_they_share() -> None:
+    g = Graph()
+    x, y, z = g.var("x", 0, 9), g.var("y", 0, 9), g.var("z", -3, 9)
+    assert at_most(x, x + y)
+    assert at_most(x + y, y + x)
+    assert at_most(x + y * 2 + 1, y * 3 + x + 1)
+    assert at_most(x + z, y + x + z)
+    assert not at_most(x, x + z)
+    assert not at_most(x + y, x)

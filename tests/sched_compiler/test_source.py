@@ -55,7 +55,18 @@ def test_scalars_are_those_of_yaml_1_2(text: str, value: object) -> None:
 
 
 def test_keys_are_text() -> None:
-    assert load_document("{n: 1, y: 2, on: 3, 1: 4, null: 5}", "f").data == {"n": 1, "y": 2, "on": 3, "1": 4, "null": 5}
+    text = "{n: 1, y: 2, on: 3, 1: 4, 'null': 5}"
+    assert load_document(text, "f").data == {"n": 1, "y": 2, "on": 3, "1": 4, "null": 5}
+
+
+@pytest.mark.parametrize(("key", "found"), [("NULL", "null"), ("~", "null"), ("True", "true"), ("false", "false")])
+def test_keys_that_yaml_takes_for_something_else_are_refused(key: str, found: str) -> None:
+    """Other readers of YAML, and a JSON Schema after them, would not see text there."""
+    with pytest.raises(SpecError) as caught:
+        load_document(f"a: {{{key}: 1}}", "f")
+    (d,) = caught.value.diagnostics
+    assert (d.code, d.found, d.mend) == ("E012", found, f'quote it: "{key}"')
+    assert load_document(f"'{key}': 1", "f").data == {key: 1}
 
 
 def test_places_of_values_and_keys() -> None:

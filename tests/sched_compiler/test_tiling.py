@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import json
 import random
+import time
 from typing import Any
 
 import pytest
@@ -12,7 +13,8 @@ import pytest
 from sched_compiler import driver
 from sched_compiler.build import build
 from sched_compiler.loader import load
-from sched_compiler.tiling import Tiling, pieces_of, prove_tiling
+from sched_compiler.nest import pieces_of
+from sched_compiler.tiling import Tiling, prove_tiling
 from tests.support.engines import Case, assert_engines_agree
 from tests.support.oracle import number, visits
 
@@ -87,6 +89,55 @@ def test_corners_in_one_order_are_proven_for_any_number_of_values(pieces: Any, p
     found = tiling(spec_of({"m": "a"}, pieces, params))
     assert found.proven
     assert "for all parameters" in found.how
+
+
+@pytest.mark.parametrize("seed", range(60))
+def test_the_first_of_several_faults_is_shown(seed: int) -> None:
+    """In three axes, with boxes that overlap, leave gaps and are empty; first in the order of the axes."""
+    chance = random.Random(seed)
+    space = {axis: chance.randint(1, 3) for axis in "abc"}
+    pieces = [
+        {axis: sorted((chance.randint(0, n), chance.randint(0, n))) for axis, n in space.items()}
+        for _ in range(chance.randint(1, 4))
+    ]
+    spec = spec_of(space, pieces)
+    wrong = [position for position, count in sorted(counts(spec, {}).items()) if count != 1]
+    found = tiling(spec)
+    assert found.proven == (not wrong)
+    if found.fault is not None:
+        assert tuple(found.fault.position.values()) == wrong[0]
+        assert len(found.fault.pieces) == counts(spec, {})[wrong[0]]
+
+
+def grid(m: list[str], n: list[str]) -> list[dict[str, list[str]]]:
+    """The pieces between corners along two axes."""
+    return [
+        {"m": [a, b], "n": [c, d]} for a, b in itertools.pairwise(["0", *m]) for c, d in itertools.pairwise(["0", *n])
+    ]
+
+
+def sums(name: str, count: int) -> list[str]:
+    return [" + ".join(f"{name}{k}" for k in range(n + 1)) for n in range(count)]
+
+
+def test_corners_that_are_sums_are_in_order() -> None:
+    m, n = sums("a", 7), sums("b", 7)
+    params = {f"{axis}{k}": (0, 100) for axis in "ab" for k in range(7)}
+    found = tiling(spec_of({"m": m[-1], "n": n[-1]}, grid(m, n), params))
+    assert found.proven
+    assert "for all parameters" in found.how
+
+
+@pytest.mark.parametrize("names", ["abmn", "abcdefghijkl"])
+def test_many_open_orders_are_undecided_in_a_moment(names: str) -> None:
+    others = itertools.cycle(names)
+    corners = [f"{next(others)} * {next(others)} % 50" for _ in range(6)]
+    m, n = ([f"min({x}, ({' + '.join(corners[: k + 1])}))" for k in range(6)] + [x] for x in names[-2:])
+    spec = spec_of({"m": names[-2], "n": names[-1]}, grid(m, n), dict.fromkeys(names, (1, 1000)))
+    begin = time.perf_counter()
+    found = tiling(spec)
+    assert time.perf_counter() - begin < 4  # half a second on a quiet machine
+    assert (found.proven, found.fault) == (False, None)
 
 
 def test_few_values_are_tried_one_by_one() -> None:

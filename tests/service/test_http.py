@@ -9,6 +9,7 @@ import socket
 import statistics
 import time
 from collections.abc import Iterator
+from contextlib import suppress
 from typing import Any
 
 import pytest
@@ -152,6 +153,21 @@ def test_malformed_json_has_a_place(ask: Client) -> None:
     assert (diagnostic["line"], diagnostic["column"]) == (2, 10)
 
 
+@pytest.mark.parametrize(
+    ("word", "message"),
+    [("9" * 5000, "the integer does not fit 64 bits"), ("-" + "9" * 5000, "the integer does not fit 64 bits"),
+     ("NaN", "NaN is not JSON"), ("-Infinity", "-Infinity is not JSON")],
+    ids=["long", "negative", "nan", "infinity"],
+)  # fmt: skip
+def test_a_number_that_is_none_has_a_place(ask: Client, word: str, message: str) -> None:
+    body = '{"spec": {"a": "NaN \\" 7",\n "ä": 1.5, "b": ' + word + '}, "arch": "sm_90a"}'
+    (diagnostic,) = problem(ask("POST", "/compile", body.encode(), JSON), 400, "E080")["diagnostics"]
+    assert diagnostic["message"].endswith(message)
+    assert (diagnostic["line"], diagnostic["column"]) == (2, 17)
+    assert diagnostic["end_column"] == 17 + len(word)
+    assert "4300" not in json.dumps(diagnostic)
+
+
 def test_a_spec_given_as_an_object_keeps_the_order_of_its_keys(ask: Client) -> None:
     body = json.dumps({"spec": {"z": 1, "refuse": "E041", "a": 1}, "arch": "sm_90a"})
     (diagnostic,) = problem(ask("POST", "/compile", body, JSON), 422, "E041")["diagnostics"]
@@ -208,6 +224,62 @@ def test_a_body_shorter_than_announced_times_out(server: Server, ask: Client) ->
         answer = raw.makefile("rb").read()
     assert answer.startswith(b"HTTP/1.1 408 ")
     assert b'"E080"' in answer
+
+
+@pytest.mark.parametrize(
+    "garbage",
+    [b"GARBAGE\r\n\r\n", b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03", b"GET / HTTP/1.1\r\n\r\n",
+     b"GET / HTTP/1.1\r\nHost : x\r\n\r\n", b"GET /" + b"x" * 100_000],
+    ids=["words", "tls", "no host", "header", "long"],
+)  # fmt: skip
+def test_what_is_no_http_is_a_problem_too(server: Server, ask: Client, garbage: bytes) -> None:
+    with socket.create_connection(("127.0.0.1", server.port), 5) as raw, suppress(BrokenPipeError):
+        raw.sendall(garbage)
+        response = http.client.HTTPResponse(raw, method="GET")
+        response.begin()
+        answer = response.status, response.headers, response.read()
+    assert answer[1]["Connection"] == "close"
+    (diagnostic,) = problem(answer, 400, "E080")["diagnostics"]
+    assert diagnostic["message"] == "Invalid HTTP request received."
+    assert ask.compile()[0] == 200
+
+
+@pytest.mark.parametrize("before", [b"", b"GET /healthz HTTP/1.1\r\nHost: x\r\n\r\n"], ids=["first", "later"])
+def test_a_request_head_that_does_not_end_times_out(server: Server, before: bytes) -> None:
+    """However slowly it drips in: a deadline, not a pause between bytes."""
+    with socket.create_connection(("127.0.0.1", server.port), 5) as raw:
+        if before:
+            raw.sendall(before)
+            first = http.client.HTTPResponse(raw, method="GET")
+            first.begin()
+            assert first.status == 200
+            first.read()
+        begin = time.monotonic()
+        raw.sendall(b"GET /healthz HTTP/1.1\r\n")
+        for _ in range(8):
+            time.sleep(0.15)
+            raw.sendall(b"A: b\r\n")
+        response = http.client.HTTPResponse(raw, method="GET")
+        response.begin()
+        answer = response.status, response.headers, response.read()
+        assert raw.recv(1) == b""
+    assert 1.2 < time.monotonic() - begin < 5
+    problem(answer, 408, "E080")
+
+
+def test_a_connection_on_which_nothing_comes_is_closed(server: Server) -> None:
+    with socket.create_connection(("127.0.0.1", server.port), 5) as raw:
+        assert raw.recv(1) == b""
+
+
+def test_a_kept_connection_may_pause_longer_than_a_head(server: Server) -> None:
+    connection = server.connect()
+    for pause in (0.0, 2.0):
+        time.sleep(pause)
+        connection.request("GET", "/healthz")
+        response = connection.getresponse()
+        assert (response.status, response.read()[:2]) == (200, b'{"')
+    connection.close()
 
 
 def test_a_client_that_leaves_within_its_body_is_no_fault(server: Server, ask: Client) -> None:

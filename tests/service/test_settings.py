@@ -8,11 +8,11 @@ import pytest
 import service
 from service.settings import Settings, SettingsError, load_settings, variable
 
-README = (Path(service.__file__).parent / "README.md").read_text()
+TEXT = (Path(service.__file__).parents[1] / "docs" / "service.md").read_text()
 
 
 def test_every_setting_is_documented() -> None:
-    rows = re.findall(r"^\| `(SCHEDC_\w+)` \| (.+?) \| (.+?) \|$", README, re.MULTILINE)
+    rows = re.findall(r"^\| `(SCHEDC_\w+)` \| (.+?) \| (.+?) \|$", TEXT, re.MULTILINE)
     documented = {name: meaning for name, _, meaning in rows}
     assert documented == {variable(name): field.description for name, field in Settings.model_fields.items()}
 
@@ -20,7 +20,7 @@ def test_every_setting_is_documented() -> None:
 def test_documented_defaults_are_the_defaults() -> None:
     for name, field in Settings.model_fields.items():
         if not field.is_required() and field.default_factory is None:
-            assert re.search(rf"^\| `{variable(name)}` \| `{field.default}` \|", README, re.MULTILINE), name
+            assert re.search(rf"^\| `{variable(name)}` \| `{field.default}` \|", TEXT, re.MULTILINE), name
 
 
 def test_settings_come_from_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:
