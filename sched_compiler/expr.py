@@ -9,7 +9,8 @@ add sub mul  modulo 2^bits
 div mod      floor division and its remainder; the divisor is at least 1
 min max      of two values
 lt le eq ne  comparison, giving ``pred``
-and or not   on ``pred``
+and or xor   on ``pred``
+not          on ``pred``
 select       ``args[0] ? args[1] : args[2]``; both arms are evaluated
 cast         to ``dtype``, modulo 2^bits
 mulhi        upper half of the full unsigned product
@@ -255,6 +256,10 @@ class Graph:
     def logical_or(self, a: Expr, b: Expr) -> Expr:
         return self._build("or", (a, b), PRED, 0, 1)
 
+    def logical_xor(self, a: Expr, b: Expr) -> Expr:
+        """Whether one of two conditions holds, but not both."""
+        return self._build("xor", (a, b), PRED, 0, 1)
+
     def logical_not(self, a: Expr) -> Expr:
         return self._build("not", (a,), PRED, 0, 1)
 
@@ -451,4 +456,6 @@ def _operation_text(node: Expr, args: list[str]) -> str:
         return f"{args[0]} {_INFIX[node.op]} {args[1]}"
     if node.op == "select":
         return f"{args[1]} if {args[0]} else {args[2]}"
+    if node.op == "xor":
+        return f"not {args[1]} if {args[0]} else {args[1]}"
     return f"not {args[0]}" if node.op == "not" else f"{node.op}({', '.join(args)})"
