@@ -14,7 +14,18 @@ from pydantic import ValidationError
 from sched_compiler.faults import Faults, close_match, described
 from sched_compiler.formula import RESERVED, FormulaError, misplaced, names, parse
 from sched_compiler.source import Data, Path
-from sched_compiler.spec import Cluster, Dispatch, Model, Order, Param, Piece, Single, Spec, Split, Static
+from sched_compiler.spec import (
+    Cluster,
+    Dispatch,
+    Model,
+    Order,
+    Param,
+    Piece,
+    Single,
+    Spec,
+    Split,
+    Static,
+)
 
 MAX_AXES = 8
 MAX_PARAMS = 16
@@ -94,7 +105,7 @@ def _allowed(path: Path) -> list[str]:
         model = Order
         if len(path) > 1:
             model = Split if path[-2] == "split" else Piece
-    return [name for name in model.model_fields if name != "curve"]
+    return list(model.model_fields)
 
 
 def check_names(data: dict[str, Data], form: Mapping[str, Any], faults: Faults) -> None:

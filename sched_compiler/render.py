@@ -57,7 +57,7 @@ def _order(order: Order) -> dict[str, Any]:
         }
     if order.pieces is not None:
         result["pieces"] = [_order(piece) for piece in order.pieces]
-    for key in ("loops", "curve"):
+    for key in ("curve", "loops"):
         if (value := getattr(order, key)) is not None:
             result[key] = value
     for key in ("reverse", "serpentine", "rotate"):

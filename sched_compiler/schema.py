@@ -13,12 +13,26 @@ from typing import Any, TypeAlias, get_args
 from sched_compiler.checks import IDENTIFIER, MAX_AXES, MAX_PARAMS, NAME
 from sched_compiler.formula import MAX_LENGTH, RESERVED
 from sched_compiler.presets import PRESETS, Preset
-from sched_compiler.spec import Cluster, Dispatch, Model, Order, Param, Piece, Single, Spec, Split, Static
+from sched_compiler.spec import (
+    Cluster,
+    Dispatch,
+    Model,
+    Order,
+    Param,
+    Piece,
+    Single,
+    Spec,
+    Split,
+    Static,
+)
 
 Schema: TypeAlias = "dict[str, Any]"
 
-#: Part of the language, but not of this version.
-_LATER = frozenset(("curve",))
+#: Keys of an order that exclude one another.
+_EXCLUSIVE = (
+    ("loops", "pieces"),
+    ("pieces", "curve"),
+)
 _FORMULA = {
     "type": "string",
     "minLength": 1,
@@ -166,6 +180,10 @@ def _order_properties() -> Schema:
             {"type": "array", "items": _ref("piece"), "minItems": 1},
             "In place of `loops`: sub-boxes walked one after another. It is proven that they tile the box.",
         ),
+        "curve": (
+            {"enum": ["hilbert", "morton"]},
+            "A space-filling curve over two axes; of a split axis over its outermost part. `loops` walk the rest.",
+        ),
     })  # fmt: skip
 
 
@@ -258,9 +276,8 @@ def _described(model: type[Model], properties: Mapping[str, tuple[Schema, str]])
     """The properties with their descriptions, in the order of the model's fields, of which none may be forgotten."""
     result: Schema = {}
     for name in model.model_fields:
-        if name not in _LATER:
-            schema, text = properties[name]
-            result[name] = {**schema, "description": text}
+        schema, text = properties[name]
+        result[name] = {**schema, "description": text}
     return result
 
 
@@ -268,7 +285,7 @@ def _closed(properties: Schema, model: type[Model]) -> Schema:
     required = [name for name, info in model.model_fields.items() if info.is_required()]
     result: Schema = {"type": "object", "properties": properties, "additionalProperties": False}
     if "loops" in properties:
-        result["not"] = {"required": ["loops", "pieces"]}
+        result["not"] = {"anyOf": [{"required": list(pair)} for pair in _EXCLUSIVE]}
     return {**result, **({"required": required} if required else {})}
 
 

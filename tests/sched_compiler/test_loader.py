@@ -52,6 +52,20 @@ order:
       loops: [n, m]
 dispatch: single
 """
+WALKS = """\
+version: 1
+name: walks
+space: {m: 37, n: 29}
+order:
+  pieces:
+    - part: {m: [0, 32]}
+      split: {m: 4}
+      curve: hilbert
+      loops: [m.inner]
+    - part: {m: [32, 37]}
+      curve: morton
+dispatch: single
+"""
 MAP = """\
 version: 1
 name: mapped
@@ -75,7 +89,7 @@ order:
   rotate: {m_block: shift + 1 if shift > 2 else 0}
 dispatch: {single: null}
 """
-GOOD = [COMPOSED, PRESET, PIECES, MAP, ATTENTION]
+GOOD = [COMPOSED, PRESET, PIECES, WALKS, MAP, ATTENTION]
 
 
 def faults(text: str) -> set[tuple[str, int, int]]:
@@ -292,6 +306,7 @@ def test_any_text_loads_or_gives_diagnostics(text: str) -> None:
 TOP = ("version", "name", "params", "uses", "with", "space", "order", "map", "cluster", "dispatch", "kernel")
 INNER = (
     *("m", "n", "by", "ragged", "loops", "split", "fuse", "pieces", "part", "reverse", "serpentine", "rotate", "curve"),
+    *("hilbert"),
     *("single", "static", "workers", "clc", "min", "max", "num_m_tiles"),
 )
 DATA = st.recursive(

@@ -12,7 +12,18 @@ import pytest
 
 from sched_compiler.evaluate import evaluate
 from sched_compiler.expr import Expr, Graph
-from sched_compiler.nest import Axis, Derived, Digit, Group, Loop, Loops, Nest, Part, Pieces, Turn
+from sched_compiler.nest import (
+    Axis,
+    Derived,
+    Digit,
+    Group,
+    Loop,
+    Loops,
+    Nest,
+    Part,
+    Pieces,
+    Turn,
+)
 
 
 def whole(g: Graph, name: str, length: Expr | int) -> Axis:

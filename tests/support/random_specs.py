@@ -84,6 +84,10 @@ class _Generator:
                 self._split(axis, order, whole=whole)
         if _chance(c, pieces):
             order["pieces"] = self._pieces(axes, depth)
+        elif len(axes) == 2 and _chance(c, 20):
+            order["curve"] = c.pick(["hilbert", "morton"])
+            rest = [replace(a, leaves=a.leaves[1:]) for a in axes]
+            self._loops(rest, members, order)
         else:
             self._loops(axes, members, order)
         if any(a.padded for a in axes if a.name in order.get("fuse", {})):
@@ -139,6 +143,8 @@ class _Generator:
         c = self.c
         loops: list[str] = []
         pools = [list(a.leaves) for a in axes]
+        if not any(pools):
+            return
         if _chance(c, 90):
             while any(pools):
                 loops.append(c.pick([p for p in pools if p]).pop(0))
@@ -147,7 +153,7 @@ class _Generator:
             loops = [leaf for pool in pools for leaf in pool]
         reverse: list[str] = []
         for axis in axes:
-            if len(axis.leaves) > 1 and _chance(c, 10):
+            if len(axis.leaves) > 1 and "curve" not in order and _chance(c, 10):
                 reverse.append(axis.name)
             else:
                 reverse += [leaf for leaf in axis.leaves if _chance(c, 20)]
