@@ -1,4 +1,4 @@
-"""An order of the spec language into a nest: fuse, then split, then loops, pieces or a curve."""
+"""An order of the spec language into a nest: fuse, then split, then loops, pieces, a curve or a raster."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ from sched_compiler.nest import (
     Axis,
     Derived,
     Digit,
+    Either,
     Group,
     Loop,
     Loops,
@@ -74,7 +75,7 @@ class OrderBuilder:
             return self._pieces(axes, order, path)
         if order.curve is not None:
             return self._curve(axes, order, path)
-        return self._loops(axes, order, path)
+        return self._raster(axes, order, path) if order.raster is not None else self._loops(axes, order, path)
 
     # -- axes -------------------------------------------------------------------------------------------------
 
@@ -327,7 +328,7 @@ class OrderBuilder:
                     expected="a member of a fused axis", mend=reverse,
                 )  # fmt: skip
 
-    # -- curves -----------------------------------------------------------------------------------------------
+    # -- curves and rasters -----------------------------------------------------------------------------------
 
     def _curve(self, axes: tuple[Axis, ...], order: Order, path: Path) -> Nest:
         """A curve over the outermost digits, and loops over the others."""
@@ -353,6 +354,44 @@ class OrderBuilder:
                     expected=f"one of: {', '.join(rest)}" if rest else "none: the curve walks both axes",
                 )  # fmt: skip
         return Curve(axes, order.curve == "hilbert", self._loops(under, order, path).loops)
+
+    def _raster(self, axes: tuple[Axis, ...], order: Order, path: Path) -> Nest:
+        """Bands of one axis walked along the other; which one is decided by the extents where `auto` is asked for.
+
+        CUTLASS rasterizes along M where there are more tiles along N, else along N, also where they are equal
+        (cutlass/gemm/kernel/tile_scheduler_params.h, PersistentTileSchedulerSm90Params::get_rasterization_order).
+        """
+        assert order.raster is not None
+        where = (*path, "raster")
+        self._require_two(axes, where, "a raster")
+        if any(len(axis.digits) > 1 for axis in axes):
+            parts = [digit.name for axis in axes for digit in axis.digits]
+            raise self.loaded.error(
+                "E047", where, "a raster walks whole axes", found=", ".join(parts), expected="axes that are not split",
+                mend="write the bands as split and loops",
+            )  # fmt: skip
+        self._nothing_turned(order, path, "raster", "write split, loops and reverse", "write split and loops")
+        names = [axis.name for axis in axes]
+        along, swizzle = order.raster.along, order.raster.swizzle
+        if along not in (*names, "auto"):
+            raise self._unknown((*where, "along"), along, [*names, "auto"], "an axis")
+        width = self.formulas.integer(swizzle, (*where, "swizzle"), at_least=1, what="the width of a band")
+        ways = [self._bands(axes, k, width) for k in (1, 0)]  # of the rows along the columns, and the reverse
+        if along != "auto":
+            return ways[0] if along == names[1] else ways[1]
+        columns = self.graph.le(axes[1].length, axes[0].length)
+        if columns.value is not None:
+            return ways[0] if columns.value else ways[1]
+        return Either(columns, *ways)
+
+    def _bands(self, axes: tuple[Axis, ...], along: int, width: Expr) -> Loops:
+        """Bands of `width` positions of the other axis, walked along axis `along`, positions of a band fastest."""
+        across = 1 - along
+        name, one = axes[across].name, self.graph.const(1)
+        digits = (Digit(f"{name}.outer", width), Digit(f"{name}.inner", one))
+        split = Axis(name, axes[across].length, digits)
+        both = (split, axes[along]) if across == 0 else (axes[along], split)
+        return Loops(both, (Loop(across, 0), Loop(along, 0), Loop(across, 1)))
 
     def _require_two(self, axes: tuple[Axis, ...], where: Path, walk: str) -> None:
         if len(axes) != 2:

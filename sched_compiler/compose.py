@@ -154,10 +154,11 @@ def _argument(
 
 
 #: The ways to walk the axes, of which an order has one, and what each is.
-_WALKS = {"loops": "a list", "pieces": "a list", "curve": "hilbert or morton"}
+_WALKS = {"loops": "a list", "pieces": "a list", "curve": "hilbert or morton", "raster": "a mapping"}
 _REASONS = {
     "pieces": "the pieces are walked one after another",
     "curve": "the curve walks the axes",
+    "raster": "the raster walks the axes",
 }
 
 
@@ -171,6 +172,8 @@ def _order(order: dict[str, Any], path: Path, faults: Faults) -> dict[str, Any]:
     for first, second in itertools.combinations([key for key in _WALKS if key in order], 2):
         if {first, second} != {"loops", "curve"}:  # loops may walk what a curve leaves
             _exclude((*path, first), (*path, second), faults, _REASONS[first if first == "pieces" else second])
+    if isinstance(raster := result.get("raster"), str):
+        result["raster"] = {"along": raster}
     if isinstance(split := result.get("split"), dict):
         result["split"] = {a: by if isinstance(by, dict | list) else {"by": by} for a, by in split.items()}
     if isinstance(pieces := result.get("pieces"), list):

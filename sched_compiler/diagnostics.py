@@ -44,7 +44,7 @@ CODES: dict[str, str] = {
     "E043": "an axis is split, fused or restricted in a way that is not possible",
     "E044": "a serpentine or rotation cannot be applied to this axis",
     "E045": "the pieces do not tile the box",
-    "E047": "a curve does not fit the axes",
+    "E047": "a curve or raster does not fit the axes",
     # E05x: cluster, dispatch, target
     "E050": "a cluster does not fit the space or the hardware",
     "E052": "the launch would exceed a limit of the hardware",

@@ -278,6 +278,38 @@ class Pieces:
         return own + [reason for part in self.parts for reason in part.nest.reasons()]
 
 
+# -- a choice of nests ------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Either:
+    """One of two nests over the same box: `first` where `condition`, which depends on parameters alone, holds."""
+
+    condition: Expr
+    first: Nest
+    second: Nest
+
+    @property
+    def axes(self) -> tuple[Axis, ...]:
+        return self.first.axes
+
+    @property
+    def size(self) -> Expr:
+        return self.first.size
+
+    def forward(self, index: Expr) -> tuple[Expr, ...]:
+        g, ways = index.graph, (self.first.forward(index), self.second.forward(index))
+        return tuple(g.select(self.condition, a, b) for a, b in zip(*ways, strict=True))
+
+    def inverse(self, positions: Sequence[Expr]) -> Expr:
+        g = self.condition.graph
+        return g.select(self.condition, self.first.inverse(positions), self.second.inverse(positions))
+
+    def reasons(self) -> list[str]:
+        own = "one of two nests over the same box, by a condition on the parameters"
+        return [own, *self.first.reasons(), *self.second.reasons()]
+
+
 # -- axes made of axes ----------------------------------------------------------------------------------------
 
 

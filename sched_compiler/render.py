@@ -60,6 +60,8 @@ def _order(order: Order) -> dict[str, Any]:
     for key in ("curve", "loops"):
         if (value := getattr(order, key)) is not None:
             result[key] = value
+    if order.raster is not None:
+        result["raster"] = {"along": order.raster.along, "swizzle": order.raster.swizzle}
     for key in ("reverse", "serpentine", "rotate"):
         if value := getattr(order, key):
             result[key] = value
@@ -116,7 +118,7 @@ def canonical(spec: Spec) -> str:
 
 
 #: Fields that hold formulas, at whatever depth below them.
-_FORMULAS = frozenset(("space", "map", "by", "rotate", "part", "workers"))
+_FORMULAS = frozenset(("space", "map", "by", "rotate", "part", "workers", "swizzle"))
 
 
 def _canonical(value: Any, path: tuple[str, ...]) -> Any:

@@ -20,6 +20,7 @@ from sched_compiler.spec import (
     Order,
     Param,
     Piece,
+    Raster,
     Single,
     Spec,
     Split,
@@ -31,7 +32,11 @@ Schema: TypeAlias = "dict[str, Any]"
 #: Keys of an order that exclude one another.
 _EXCLUSIVE = (
     ("loops", "pieces"),
+    ("loops", "raster"),
     ("pieces", "curve"),
+    ("pieces", "raster"),
+    ("curve", "raster"),
+    ("raster", "serpentine"),
 )
 _FORMULA = {
     "type": "string",
@@ -184,7 +189,17 @@ def _order_properties() -> Schema:
             {"enum": ["hilbert", "morton"]},
             "A space-filling curve over two axes; of a split axis over its outermost part. `loops` walk the rest.",
         ),
+        "raster": (_raster(), "In place of `loops`: two axes in CUTLASS's manner."),
     })  # fmt: skip
+
+
+def _raster() -> Schema:
+    along = _ref("axis")
+    mapping = _object(Raster, {
+        "along": ({**along}, "The axis along which a band is walked, or `auto`: the shorter, the second if equal."),
+        "swizzle": (_number(1) | {"default": 1}, "The width of a band."),
+    })  # fmt: skip
+    return {"anyOf": [along, mapping]}
 
 
 def _dispatch() -> Schema:

@@ -42,6 +42,13 @@ class Split(Model):
     ragged: Literal["short", "pad"] = "short"
 
 
+class Raster(Model):
+    """Bands of `swizzle` tiles of one of two axes, each walked along the other, its tiles across the band fastest."""
+
+    along: str  # an axis, or the word "auto"
+    swizzle: FormulaText = 1
+
+
 class Order(Model):
     """A loop nest over the axes in scope: the axes it makes, and the order in which they are walked."""
 
@@ -53,6 +60,7 @@ class Order(Model):
     rotate: dict[str, FormulaText] = Field(default_factory=dict)
     pieces: list[Piece] | None = None
     curve: Literal["hilbert", "morton"] | None = None
+    raster: Raster | None = None
 
 
 class Piece(Order):

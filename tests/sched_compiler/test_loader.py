@@ -55,6 +55,7 @@ dispatch: single
 WALKS = """\
 version: 1
 name: walks
+params: {dies: {min: 1, max: 8}}
 space: {m: 37, n: 29}
 order:
   pieces:
@@ -62,8 +63,10 @@ order:
       split: {m: 4}
       curve: hilbert
       loops: [m.inner]
-    - part: {m: [32, 37]}
-      curve: morton
+    - part: {m: [32, 37], n: [0, 16]}
+      raster: {along: m, swizzle: 2 * dies}
+    - part: {m: [32, 37], n: [16, 29]}
+      raster: auto
 dispatch: single
 """
 MAP = """\
@@ -306,7 +309,7 @@ def test_any_text_loads_or_gives_diagnostics(text: str) -> None:
 TOP = ("version", "name", "params", "uses", "with", "space", "order", "map", "cluster", "dispatch", "kernel")
 INNER = (
     *("m", "n", "by", "ragged", "loops", "split", "fuse", "pieces", "part", "reverse", "serpentine", "rotate", "curve"),
-    *("hilbert"),
+    *("raster", "along", "swizzle", "auto", "hilbert"),
     *("single", "static", "workers", "clc", "min", "max", "num_m_tiles"),
 )
 DATA = st.recursive(

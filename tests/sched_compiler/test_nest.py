@@ -16,6 +16,7 @@ from sched_compiler.nest import (
     Axis,
     Derived,
     Digit,
+    Either,
     Group,
     Loop,
     Loops,
@@ -109,6 +110,17 @@ def test_turns_are_permutations(reverse: bool, shift: int) -> None:
     reasons = " ".join(nest.reasons())
     assert "division with remainder" in reasons
     assert "permutation" in reasons
+
+
+@pytest.mark.parametrize(("m", "n"), [(3, 4), (4, 3), (3, 3), (0, 2), (1, 1)])
+def test_one_of_two_nests_is_chosen_by_the_parameters(m: int, n: int) -> None:
+    g = Graph()
+    axes = (whole(g, "m", g.var("m", 0, 9)), whole(g, "n", g.var("n", 0, 9)))
+    rows, columns = Loops(axes, (Loop(0, 0), Loop(1, 0))), Loops(axes, (Loop(1, 0), Loop(0, 0)))
+    nest = Either(g.lt(axes[0].length, axes[1].length), rows, columns)
+    want = list(itertools.product(range(m), range(n)))
+    assert walk(g, nest, m=m, n=n) == (want if m < n else sorted(want, key=lambda p: p[::-1]))
+    assert len(nest.reasons()) == 3
 
 
 def test_the_divisors_of_static_nests_are_literals() -> None:

@@ -71,10 +71,29 @@ def walk(scope: dict[str, Any], order: Mapping[str, Any], env: Mapping[str, int]
                 sub[name] = {"length": high - low[name], "parts": parts}
             for point in walk(sub, piece, env):
                 walked.append({n: p + low[n] for n, p in zip(sub, point, strict=True)})
+    elif "raster" in order:
+        walked = _raster(axes, order["raster"], env)
+        lengths = {name: axis["length"] for name, axis in axes.items()}
     else:
         walked = _loops(axes, splits, order)
         lengths = {name: _scheduled(axis, splits) for name, axis in axes.items()}
     return [_outer(point, scope, fuse, order, lengths, env) for point in walked]
+
+
+def _raster(axes: dict[str, Any], raster: Any, env: Mapping[str, int]) -> list[dict[str, int]]:
+    form = raster if isinstance(raster, dict) else {"along": raster}
+    (m, rows), (n, columns) = ((name, axis["length"]) for name, axis in axes.items())
+    swizzle = number(form.get("swizzle", 1), env)
+    along = form["along"]
+    if along == "auto":
+        along = m if columns > rows else n
+    found = []
+    across, length, other = (m, rows, columns) if along == n else (n, columns, rows)
+    for band in range(0, length, swizzle):
+        for a in range(other):
+            for c in range(band, min(band + swizzle, length)):
+                found.append({across: c, along: a})
+    return [{m: p[m], n: p[n]} for p in found]
 
 
 @functools.cache

@@ -88,6 +88,9 @@ class _Generator:
             order["curve"] = c.pick(["hilbert", "morton"])
             rest = [replace(a, leaves=a.leaves[1:]) for a in axes]
             self._loops(rest, members, order)
+        elif len(axes) == 2 and all(a.leaves == [a.name] for a in axes) and _chance(c, 60):
+            along = c.pick(["auto", "auto", axes[0].name, axes[1].name])
+            order["raster"] = c.pick([along, {"along": along}, {"along": along, "swizzle": self.band()[0]}])
         else:
             self._loops(axes, members, order)
         if any(a.padded for a in axes if a.name in order.get("fuse", {})):
