@@ -18,6 +18,7 @@ from sched_compiler.nest import (
     Loops,
     Nest,
     Part,
+    Partitioned,
     Pieces,
     Turn,
     member_length,
@@ -61,7 +62,7 @@ class OrderBuilder:
         working = self._fuse(scope, order, path)
         self._split(working, order, path, whole=whole)
         axes = tuple(Axis(w.name, w.length, tuple(w.digits)) for w in working)
-        inner = self._walk(axes, order, path)
+        inner = self._partitioned(self._walk(axes, order, path), order, path, whole=whole)
         group_turns, axis_turns = self._turns(scope, working, order, path)
         return Derived(
             axes=tuple(scope),
@@ -399,6 +400,24 @@ class OrderBuilder:
                 "E047", where, f"{walk} walks two axes", found=", ".join(axis.name for axis in axes),
                 expected="two axes", mend="fuse axes until two are left" if len(axes) > 2 else "use loops",
             )  # fmt: skip
+
+    def _partitioned(self, nest: Nest, order: Order, path: Path, *, whole: bool) -> Nest:
+        """The nest with its indices dealt out to partitions, if they are asked for."""
+        if order.partitions is None:
+            return nest
+        where = (*path, "partitions")
+        if not whole:
+            raise self.loaded.error(
+                "E048", where, "partitions cannot stand in a piece: the GPU deals out the indices of the whole order",
+                found="partitions of a piece", expected="partitions beside pieces", key=True,
+            )  # fmt: skip
+        count, chunk = order.partitions.count, order.partitions.chunk
+        parts = self.formulas.integer(count, (*where, "count"), at_least=1, what="the number of partitions")
+        if chunk is None:
+            return Partitioned(nest, parts, None)
+        return Partitioned(
+            nest, parts, self.formulas.integer(chunk, (*where, "chunk"), at_least=1, what="the size of a chunk")
+        )
 
     # -- diagnostics ------------------------------------------------------------------------------------------
 

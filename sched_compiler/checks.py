@@ -20,6 +20,7 @@ from sched_compiler.spec import (
     Model,
     Order,
     Param,
+    Partitions,
     Piece,
     Raster,
     Single,
@@ -105,7 +106,7 @@ def _allowed(path: Path) -> list[str]:
     elif path[0] == "order":
         model = Order
         if len(path) > 1:
-            named: dict[str, type[Model]] = {"raster": Raster}
+            named: dict[str, type[Model]] = {"raster": Raster, "partitions": Partitions}
             model = Split if path[-2] == "split" else named.get(str(path[-1]), Piece)
     return list(model.model_fields)
 
@@ -219,7 +220,8 @@ def _order_formulas(order: Mapping[str, Any], path: Path) -> Iterator[tuple[Path
         yield (*path, "split", axis, "by"), _mapping(split).get("by")
     for axis, value in _mapping(order.get("rotate")).items():
         yield (*path, "rotate", axis), value
-    yield (*path, "raster", "swizzle"), _mapping(order.get("raster")).get("swizzle")
+    for key, field in (("raster", "swizzle"), ("partitions", "count"), ("partitions", "chunk")):
+        yield (*path, key, field), _mapping(order.get(key)).get(field)
     for axis, ends in _mapping(order.get("part")).items():
         for number, end in enumerate(ends if isinstance(ends, tuple) else ()):
             yield (*path, "part", axis, number), end

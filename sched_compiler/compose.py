@@ -165,7 +165,7 @@ _REASONS = {
 def _order(order: dict[str, Any], path: Path, faults: Faults) -> dict[str, Any]:
     """Write out the short forms of an order and of its pieces."""
     result = dict(order)
-    for key, expected in _WALKS.items():
+    for key, expected in (*_WALKS.items(), ("partitions", "a number or a mapping")):
         if key in result and result[key] is None:
             faults.add("E012", (*path, key), f"`{key}` is empty", found="nothing", expected=expected)
             del result[key]
@@ -174,6 +174,8 @@ def _order(order: dict[str, Any], path: Path, faults: Faults) -> dict[str, Any]:
             _exclude((*path, first), (*path, second), faults, _REASONS[first if first == "pieces" else second])
     if isinstance(raster := result.get("raster"), str):
         result["raster"] = {"along": raster}
+    if isinstance(partitions := result.get("partitions"), int | str):
+        result["partitions"] = {"count": partitions}
     if isinstance(split := result.get("split"), dict):
         result["split"] = {a: by if isinstance(by, dict | list) else {"by": by} for a, by in split.items()}
     if isinstance(pieces := result.get("pieces"), list):

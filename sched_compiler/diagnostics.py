@@ -45,6 +45,7 @@ CODES: dict[str, str] = {
     "E044": "a serpentine or rotation cannot be applied to this axis",
     "E045": "the pieces do not tile the box",
     "E047": "a curve or raster does not fit the axes",
+    "E048": "partitions are given where they cannot be",
     # E05x: cluster, dispatch, target
     "E050": "a cluster does not fit the space or the hardware",
     "E052": "the launch would exceed a limit of the hardware",

@@ -65,6 +65,9 @@ def _order(order: Order) -> dict[str, Any]:
     for key in ("reverse", "serpentine", "rotate"):
         if value := getattr(order, key):
             result[key] = value
+    if (partitions := order.partitions) is not None:
+        chunked = {"count": partitions.count, "chunk": partitions.chunk}
+        result["partitions"] = partitions.count if partitions.chunk is None else chunked
     return result
 
 
@@ -118,7 +121,7 @@ def canonical(spec: Spec) -> str:
 
 
 #: Fields that hold formulas, at whatever depth below them.
-_FORMULAS = frozenset(("space", "map", "by", "rotate", "part", "workers", "swizzle"))
+_FORMULAS = frozenset(("space", "map", "by", "rotate", "part", "workers", "swizzle", "count", "chunk"))
 
 
 def _canonical(value: Any, path: tuple[str, ...]) -> Any:

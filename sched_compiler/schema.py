@@ -19,6 +19,7 @@ from sched_compiler.spec import (
     Model,
     Order,
     Param,
+    Partitions,
     Piece,
     Raster,
     Single,
@@ -190,6 +191,10 @@ def _order_properties() -> Schema:
             "A space-filling curve over two axes; of a split axis over its outermost part. `loops` walk the rest.",
         ),
         "raster": (_raster(), "In place of `loops`: two axes in CUTLASS's manner."),
+        "partitions": (
+            _partitions(),
+            "Consecutive indices run on different partitions of the GPU; each partition walks consecutive items.",
+        ),
     })  # fmt: skip
 
 
@@ -200,6 +205,14 @@ def _raster() -> Schema:
         "swizzle": (_number(1) | {"default": 1}, "The width of a band."),
     })  # fmt: skip
     return {"anyOf": [along, mapping]}
+
+
+def _partitions() -> Schema:
+    mapping = _object(Partitions, {
+        "count": (_number(1), "The number of partitions: index i runs on partition i % count."),
+        "chunk": (_number(1), "Consecutive items of a partition. Default: one range of the whole order."),
+    })  # fmt: skip
+    return {"anyOf": [*_number(1)["anyOf"], mapping]}
 
 
 def _dispatch() -> Schema:

@@ -49,6 +49,13 @@ class Raster(Model):
     swizzle: FormulaText = 1
 
 
+class Partitions(Model):
+    """Index i runs on partition i % `count`; each partition walks `chunk` consecutive items at a time, or one range."""
+
+    count: FormulaText
+    chunk: FormulaText | None = None
+
+
 class Order(Model):
     """A loop nest over the axes in scope: the axes it makes, and the order in which they are walked."""
 
@@ -61,6 +68,7 @@ class Order(Model):
     pieces: list[Piece] | None = None
     curve: Literal["hilbert", "morton"] | None = None
     raster: Raster | None = None
+    partitions: Partitions | None = None
 
 
 class Piece(Order):

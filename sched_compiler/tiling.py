@@ -16,7 +16,7 @@ import numpy.typing as npt
 
 from sched_compiler.evaluate import evaluate
 from sched_compiler.expr import Expr
-from sched_compiler.nest import Derived, Nest, Pieces, same
+from sched_compiler.nest import Derived, Nest, Partitioned, Pieces, same
 from sched_compiler.prove import all_values, assignments, at_most, small_values
 from sched_compiler.schedule import Parameter
 
@@ -46,7 +46,7 @@ class Tiling:
 
 def pieces_of(nest: Nest) -> list[tuple[tuple[int, ...], Pieces]]:
     """Every list of pieces in a nest, with the piece numbers that lead to it."""
-    if isinstance(nest, Derived):
+    if isinstance(nest, Derived | Partitioned):
         return pieces_of(nest.inner)
     if not isinstance(nest, Pieces):
         return []

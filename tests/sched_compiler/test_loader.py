@@ -67,6 +67,7 @@ order:
       raster: {along: m, swizzle: 2 * dies}
     - part: {m: [32, 37], n: [16, 29]}
       raster: auto
+  partitions: {count: dies, chunk: 4 * dies}
 dispatch: single
 """
 MAP = """\
@@ -309,7 +310,7 @@ def test_any_text_loads_or_gives_diagnostics(text: str) -> None:
 TOP = ("version", "name", "params", "uses", "with", "space", "order", "map", "cluster", "dispatch", "kernel")
 INNER = (
     *("m", "n", "by", "ragged", "loops", "split", "fuse", "pieces", "part", "reverse", "serpentine", "rotate", "curve"),
-    *("raster", "along", "swizzle", "auto", "hilbert"),
+    *("raster", "along", "swizzle", "partitions", "count", "chunk", "auto", "hilbert"),
     *("single", "static", "workers", "clc", "min", "max", "num_m_tiles"),
 )
 DATA = st.recursive(

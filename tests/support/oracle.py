@@ -77,7 +77,27 @@ def walk(scope: dict[str, Any], order: Mapping[str, Any], env: Mapping[str, int]
     else:
         walked = _loops(axes, splits, order)
         lengths = {name: _scheduled(axis, splits) for name, axis in axes.items()}
-    return [_outer(point, scope, fuse, order, lengths, env) for point in walked]
+    visited = [_outer(point, scope, fuse, order, lengths, env) for point in walked]
+    return _dealt(visited, order["partitions"], env) if "partitions" in order else visited
+
+
+def _dealt(visited: list[Point], partitions: Any, env: Mapping[str, int]) -> list[Point]:
+    """The order in which indices are dealt out: each partition has a queue, and takes from it when it is its turn."""
+    form = partitions if isinstance(partitions, dict) else {"count": partitions}
+    count = number(form["count"], env)
+    if form.get("chunk") is not None:
+        chunk = number(form["chunk"], env)
+        full = len(visited) - len(visited) % (count * chunk)
+        blocks = [visited[k : k + count * chunk] for k in range(0, full, count * chunk)]
+        queues = [[b[x * chunk : (x + 1) * chunk] for x in range(count)] for b in blocks]
+        return [queue[pos] for block in queues for pos in range(chunk) for queue in block] + visited[full:]
+    left = list(visited)
+    ranges = []
+    for x in range(count):
+        size = -(-len(left) // (count - x))
+        ranges.append(left[:size])
+        left = left[size:]
+    return [ranges[i % count][i // count] for i in range(len(visited))]
 
 
 def _raster(axes: dict[str, Any], raster: Any, env: Mapping[str, int]) -> list[dict[str, int]]:

@@ -93,6 +93,9 @@ class _Generator:
             order["raster"] = c.pick([along, {"along": along}, {"along": along, "swizzle": self.band()[0]}])
         else:
             self._loops(axes, members, order)
+        if whole and _chance(c, 20):
+            count, chunk = (c.pick([1, 2, 3, 4, 8, self.band()[0]]) for _ in range(2))
+            order["partitions"] = c.pick([count, {"count": count}, {"count": count, "chunk": chunk}])
         if any(a.padded for a in axes if a.name in order.get("fuse", {})):
             members = members[1:]  # the slowest cannot be turned: padding may fill its last row only partly
         if members and _chance(c, 30):
