@@ -1,21 +1,24 @@
-"""An order of the spec language into a nest: fuse, then split, then loops or pieces."""
+"""An order of the spec language into a nest: fuse, then split, then loops, pieces, a curve or a raster."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
+from sched_compiler.curve import Curve
 from sched_compiler.expr import Expr, Graph
 from sched_compiler.loader import LoadedSpec
 from sched_compiler.nest import (
     Axis,
     Derived,
     Digit,
+    Either,
     Group,
     Loop,
     Loops,
     Nest,
     Part,
+    Partitioned,
     Pieces,
     Turn,
     member_length,
@@ -59,7 +62,7 @@ class OrderBuilder:
         working = self._fuse(scope, order, path)
         self._split(working, order, path, whole=whole)
         axes = tuple(Axis(w.name, w.length, tuple(w.digits)) for w in working)
-        inner = self._pieces(axes, order, path) if order.pieces is not None else self._loops(axes, order, path)
+        inner = self._partitioned(self._walk(axes, order, path), order, path, whole=whole)
         group_turns, axis_turns = self._turns(scope, working, order, path)
         return Derived(
             axes=tuple(scope),
@@ -67,6 +70,13 @@ class OrderBuilder:
             groups=tuple(Group(w.members, turn) for w, turn in zip(working, group_turns, strict=True)),
             inner=inner,
         )
+
+    def _walk(self, axes: tuple[Axis, ...], order: Order, path: Path) -> Nest:
+        if order.pieces is not None:
+            return self._pieces(axes, order, path)
+        if order.curve is not None:
+            return self._curve(axes, order, path)
+        return self._raster(axes, order, path) if order.raster is not None else self._loops(axes, order, path)
 
     # -- axes -------------------------------------------------------------------------------------------------
 
@@ -196,7 +206,7 @@ class OrderBuilder:
 
     # -- loops ------------------------------------------------------------------------------------------------
 
-    def _loops(self, axes: tuple[Axis, ...], order: Order, path: Path) -> Nest:
+    def _loops(self, axes: tuple[Axis, ...], order: Order, path: Path) -> Loops:
         where = {d.name: (k, n) for k, axis in enumerate(axes) for n, d in enumerate(axis.digits)}
         loops_path = (*path, "loops")
         names = list(where) if order.loops is None else order.loops
@@ -276,18 +286,7 @@ class OrderBuilder:
                 "E045", (*path, "pieces"), "there are too many pieces", found=str(len(order.pieces)),
                 expected=f"at most {MOST_PIECES}",
             )  # fmt: skip
-        for key, used in (("serpentine", order.serpentine), ("loops", order.loops)):
-            if used:
-                raise self.loaded.error(
-                    "E014", (*path, key), f"{key} cannot stand beside pieces", mend=f"give each piece its own {key}"
-                )
-        fused = {m for group in order.fuse.values() for m in group}
-        for n, name in enumerate(order.reverse):
-            if name not in fused:
-                raise self.loaded.error(
-                    "E044", (*path, "reverse", n), f"{name} is walked by the pieces", found=name,
-                    expected="a member of a fused axis", mend="reverse it in each piece",
-                )  # fmt: skip
+        self._nothing_turned(order, path, "pieces", "reverse it in each piece", "give each piece its own serpentine")
         parts = tuple(self._part(axes, piece, (*path, "pieces", n)) for n, piece in enumerate(order.pieces))
         return Pieces(axes, parts)
 
@@ -315,6 +314,110 @@ class OrderBuilder:
         g = self.graph
         reached = high if at_most(low, high) else g.max(high, low)
         return g.sub(reached, low, within=(0, max(0, high.hi - low.lo)))
+
+    def _nothing_turned(self, order: Order, path: Path, walk: str, reverse: str, serpentine: str) -> None:
+        """Refuse `serpentine`, and `reverse` of anything but members of fused axes, which the walk never sees."""
+        if order.serpentine:
+            raise self.loaded.error(
+                "E014", (*path, "serpentine"), f"serpentine cannot stand beside {walk}", mend=serpentine
+            )
+        fused = {m for group in order.fuse.values() for m in group}
+        for n, name in enumerate(order.reverse):
+            if name not in fused:
+                raise self.loaded.error(
+                    "E044", (*path, "reverse", n), f"{name} is walked by the {walk}", found=name,
+                    expected="a member of a fused axis", mend=reverse,
+                )  # fmt: skip
+
+    # -- curves and rasters -----------------------------------------------------------------------------------
+
+    def _curve(self, axes: tuple[Axis, ...], order: Order, path: Path) -> Nest:
+        """A curve over the outermost digits, and loops over the others."""
+        self._require_two(axes, (*path, "curve"), "a curve")
+        under = tuple(Axis(axis.name, axis.length, axis.digits[1:]) for axis in axes)
+        if order.loops is not None and not any(axis.digits for axis in under):
+            raise self.loaded.error(
+                "E014", (*path, "loops"), "loops cannot stand beside curve: it leaves nothing to walk",
+                mend="remove loops or curve",
+            )  # fmt: skip
+        walked = [axis.digits[0].name for axis in axes]
+        places: list[tuple[str, Path, str]] = [
+            *(("E041", (*path, "loops", n), name) for n, name in enumerate(order.loops or [])),
+            *(("E044", (*path, "serpentine", name), name) for name in order.serpentine),
+            *(("E044", (*path, "serpentine", name), by) for name, by in order.serpentine.items()),
+            *(("E044", (*path, "reverse", n), name) for n, name in enumerate(order.reverse)),
+        ]
+        rest = [digit.name for axis in under for digit in axis.digits]
+        for code, where, name in places:
+            if name in walked or (where[-2] == "reverse" and any(w.startswith(f"{name}.") for w in walked)):
+                raise self.loaded.error(
+                    code, where, f"{name} is walked by the curve", found=name,
+                    expected=f"one of: {', '.join(rest)}" if rest else "none: the curve walks both axes",
+                )  # fmt: skip
+        return Curve(axes, order.curve == "hilbert", self._loops(under, order, path).loops)
+
+    def _raster(self, axes: tuple[Axis, ...], order: Order, path: Path) -> Nest:
+        """Bands of one axis walked along the other; which one is decided by the extents where `auto` is asked for.
+
+        CUTLASS rasterizes along M where there are more tiles along N, else along N, also where they are equal
+        (cutlass/gemm/kernel/tile_scheduler_params.h, PersistentTileSchedulerSm90Params::get_rasterization_order).
+        """
+        assert order.raster is not None
+        where = (*path, "raster")
+        self._require_two(axes, where, "a raster")
+        if any(len(axis.digits) > 1 for axis in axes):
+            parts = [digit.name for axis in axes for digit in axis.digits]
+            raise self.loaded.error(
+                "E048", where, "a raster walks whole axes", found=", ".join(parts), expected="axes that are not split",
+                mend="write the bands as split and loops",
+            )  # fmt: skip
+        self._nothing_turned(order, path, "raster", "write split, loops and reverse", "write split and loops")
+        names = [axis.name for axis in axes]
+        along, swizzle = order.raster.along, order.raster.swizzle
+        if along not in (*names, "auto"):
+            raise self._unknown((*where, "along"), along, [*names, "auto"], "an axis")
+        width = self.formulas.integer(swizzle, (*where, "swizzle"), at_least=1, what="the width of a band")
+        ways = [self._bands(axes, k, width) for k in (1, 0)]  # of the rows along the columns, and the reverse
+        if along != "auto":
+            return ways[0] if along == names[1] else ways[1]
+        columns = self.graph.le(axes[1].length, axes[0].length)
+        if columns.value is not None:
+            return ways[0] if columns.value else ways[1]
+        return Either(columns, *ways)
+
+    def _bands(self, axes: tuple[Axis, ...], along: int, width: Expr) -> Loops:
+        """Bands of `width` positions of the other axis, walked along axis `along`, positions of a band fastest."""
+        across = 1 - along
+        name, one = axes[across].name, self.graph.const(1)
+        digits = (Digit(f"{name}.outer", width), Digit(f"{name}.inner", one))
+        split = Axis(name, axes[across].length, digits)
+        both = (split, axes[along]) if across == 0 else (axes[along], split)
+        return Loops(both, (Loop(across, 0), Loop(along, 0), Loop(across, 1)))
+
+    def _require_two(self, axes: tuple[Axis, ...], where: Path, walk: str) -> None:
+        if len(axes) != 2:
+            raise self.loaded.error(
+                "E048", where, f"{walk} walks two axes", found=", ".join(axis.name for axis in axes),
+                expected="two axes", mend="fuse axes until two are left" if len(axes) > 2 else "use loops",
+            )  # fmt: skip
+
+    def _partitioned(self, nest: Nest, order: Order, path: Path, *, whole: bool) -> Nest:
+        """The nest with its indices dealt out to partitions, if they are asked for."""
+        if order.partitions is None:
+            return nest
+        where = (*path, "partitions")
+        if not whole:
+            raise self.loaded.error(
+                "E049", where, "partitions cannot stand in a piece: the GPU deals out the indices of the whole order",
+                found="partitions of a piece", expected="partitions beside pieces", key=True,
+            )  # fmt: skip
+        count, chunk = order.partitions.count, order.partitions.chunk
+        parts = self.formulas.integer(count, (*where, "count"), at_least=1, what="the number of partitions")
+        if chunk is None:
+            return Partitioned(nest, parts, None)
+        return Partitioned(
+            nest, parts, self.formulas.integer(chunk, (*where, "chunk"), at_least=1, what="the size of a chunk")
+        )
 
     # -- diagnostics ------------------------------------------------------------------------------------------
 

@@ -22,7 +22,9 @@ from sched_compiler.spec import (
     Model,
     Order,
     Param,
+    Partitions,
     Piece,
+    Raster,
     Single,
     Spec,
     Split,
@@ -113,8 +115,9 @@ def _allowed(path: Path) -> list[str]:
     elif path[0] == "order":
         model = Order
         if len(path) > 1:
-            model = Split if path[-2] == "split" else Piece
-    return [name for name in model.model_fields if name != "curve"]
+            named: dict[str, type[Model]] = {"raster": Raster, "partitions": Partitions}
+            model = Split if path[-2] == "split" else named.get(str(path[-1]), Piece)
+    return list(model.model_fields)
 
 
 def check_names(data: dict[str, Data], form: Mapping[str, Any], faults: Faults) -> None:
@@ -253,6 +256,8 @@ def _order_formulas(order: Mapping[str, Any], path: Path) -> Iterator[tuple[Path
         yield (*path, "split", axis, "by"), _mapping(split).get("by")
     for axis, value in _mapping(order.get("rotate")).items():
         yield (*path, "rotate", axis), value
+    for key, field in (("raster", "swizzle"), ("partitions", "count"), ("partitions", "chunk")):
+        yield (*path, key, field), _mapping(order.get(key)).get(field)
     yield from _range_formulas(_mapping(order.get("part")), (*path, "part"))
     pieces = order.get("pieces")
     for number, piece in enumerate(pieces if isinstance(pieces, list | tuple) else []):

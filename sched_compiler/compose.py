@@ -5,6 +5,7 @@ Nothing here raises for a user's fault: it is added to `Faults`, and a harmless 
 
 from __future__ import annotations
 
+import itertools
 from typing import Any
 
 from sched_compiler.checks import check_formula, declared_params
@@ -174,20 +175,29 @@ def _argument(
         faults.add("E031", path, message, found=described(value), expected=preset.usage())
 
 
+#: The ways to walk the axes, of which an order has one, and what each is.
+_WALKS = {"loops": "a list", "pieces": "a list", "curve": "hilbert or morton", "raster": "a mapping"}
+_REASONS = {
+    "pieces": "the pieces are walked one after another",
+    "curve": "the curve walks the axes",
+    "raster": "the raster walks the axes",
+}
+
+
 def _order(order: dict[str, Any], path: Path, faults: Faults) -> dict[str, Any]:
     """Write out the short forms of an order and of its pieces."""
     result = dict(order)
-    if "curve" in result:
-        message = "`curve` is not available in this version"
-        faults.add("E015", (*path, "curve"), message, expected="`loops`", mend="give `loops` instead", key=True)
-        del result["curve"]
-    for key in ("loops", "pieces"):
+    for key, expected in (*_WALKS.items(), ("partitions", "a number or a mapping")):
         if key in result and result[key] is None:
-            faults.add("E012", (*path, key), f"`{key}` is empty", found="nothing", expected="a list")
+            faults.add("E012", (*path, key), f"`{key}` is empty", found="nothing", expected=expected)
             del result[key]
-    if "loops" in order and "pieces" in order:
-        reason = "the pieces are walked one after another"
-        _exclude((*path, "loops"), (*path, "pieces"), faults, reason)
+    for first, second in itertools.combinations([key for key in _WALKS if key in order], 2):
+        if {first, second} != {"loops", "curve"}:  # loops may walk what a curve leaves
+            _exclude((*path, first), (*path, second), faults, _REASONS[first if first == "pieces" else second])
+    if isinstance(raster := result.get("raster"), str):
+        result["raster"] = {"along": raster}
+    if isinstance(partitions := result.get("partitions"), int | str):
+        result["partitions"] = {"count": partitions}
     if "points" in order and "pieces" in path:
         message, mend = "a piece cannot list points", "list all points of the space in `order`"
         faults.add("E014", (*path, "points"), message, mend=mend, key=True)

@@ -46,6 +46,8 @@ CODES: dict[str, str] = {
     "E045": "the pieces do not tile the box",
     "E046": "a table does not fit its use: its length, its range, or the order of its elements",
     "E047": "a table is unknown here, or cannot be read",
+    "E048": "a curve or raster does not fit the axes",
+    "E049": "partitions are given where they cannot be",
     # E05x: cluster, dispatch, target
     "E050": "a cluster does not fit the space or the hardware",
     "E052": "the launch would exceed a limit of the hardware",

@@ -49,6 +49,7 @@ _OPERATIONS: dict[str, Callable[..., Any]] = {
     "eq": np.equal,
     "and": np.logical_and,
     "or": np.logical_or,
+    "xor": np.logical_xor,
     "not": np.logical_not,
     "select": np.where,
     "mulhi": _mulhi,

@@ -9,7 +9,8 @@ add sub mul  modulo 2^bits
 div mod      floor division and its remainder; the divisor is at least 1
 min max      of two values
 lt le eq ne  comparison, giving ``pred``
-and or not   on ``pred``
+and or xor   on ``pred``
+not          on ``pred``
 select       ``args[0] ? args[1] : args[2]``; both arms are evaluated
 load         ``args[1] ? table[args[0]] : 0``, the table's name in ``attr``; nothing is read unless ``args[1]`` holds
 cast         to ``dtype``, modulo 2^bits
@@ -191,6 +192,10 @@ class Graph:
 
     def logical_or(self, a: Expr, b: Expr) -> Expr:
         return self._build("or", (a, b), PRED, 0, 1)
+
+    def logical_xor(self, a: Expr, b: Expr) -> Expr:
+        """Whether one of two conditions holds, but not both."""
+        return self._build("xor", (a, b), PRED, 0, 1)
 
     def logical_not(self, a: Expr) -> Expr:
         return self._build("not", (a,), PRED, 0, 1)

@@ -278,6 +278,103 @@ class Pieces:
         return own + [reason for part in self.parts for reason in part.nest.reasons()]
 
 
+# -- a choice of nests, and a permutation of indices ------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Either:
+    """One of two nests over the same box: `first` where `condition`, which depends on parameters alone, holds."""
+
+    condition: Expr
+    first: Nest
+    second: Nest
+
+    @property
+    def axes(self) -> tuple[Axis, ...]:
+        return self.first.axes
+
+    @property
+    def size(self) -> Expr:
+        return self.first.size
+
+    def forward(self, index: Expr) -> tuple[Expr, ...]:
+        g, ways = index.graph, (self.first.forward(index), self.second.forward(index))
+        return tuple(g.select(self.condition, a, b) for a, b in zip(*ways, strict=True))
+
+    def inverse(self, positions: Sequence[Expr]) -> Expr:
+        g = self.condition.graph
+        return g.select(self.condition, self.first.inverse(positions), self.second.inverse(positions))
+
+    def reasons(self) -> list[str]:
+        own = "one of two nests over the same box, by a condition on the parameters"
+        return [own, *self.first.reasons(), *self.second.reasons()]
+
+
+@dataclass(frozen=True, slots=True)
+class Partitioned:
+    """A nest whose indices are dealt out: index i belongs to partition i % `count`.
+
+    Each partition walks `chunk` consecutive iterations of `inner` at a time; what does not fill a block of
+    count * chunk keeps its index. Without `chunk` each walks one range, the first size % count ranges longer by one.
+    """
+
+    inner: Nest
+    count: Expr  # at least 1
+    chunk: Expr | None  # at least 1
+
+    @property
+    def axes(self) -> tuple[Axis, ...]:
+        return self.inner.axes
+
+    @property
+    def size(self) -> Expr:
+        return self.inner.size
+
+    @property
+    def _within(self) -> tuple[int, int]:
+        return 0, max(self.size.hi - 1, 0)
+
+    def forward(self, index: Expr) -> tuple[Expr, ...]:
+        g, within = index.graph, self._within
+        if self.chunk is not None:
+            return self.inner.forward(self._transposed(index, self.count, self.chunk))
+        part, place = index % self.count, index // self.count
+        longer = g.min(part, self.size % self.count)  # ranges before this one that are longer by one
+        begin = g.add(g.mul(part, self.size // self.count, within=within), longer, within=within)
+        return self.inner.forward(g.add(begin, place, within=within))
+
+    def inverse(self, positions: Sequence[Expr]) -> Expr:
+        g, within = positions[0].graph, self._within
+        item = self.inner.inverse(positions)
+        if self.chunk is not None:
+            return self._transposed(item, self.chunk, self.count)
+        length, longer = self.size // self.count, self.size % self.count
+        split = g.mul(longer, length + 1, within=(0, self.size.hi))
+        after, least = g.sub(item, split, within=within), g.max(length, 1)
+        first = g.lt(item, split)
+        part = g.select(first, item // (length + 1), g.add(longer, after // least, within=(0, self.count.hi - 1)))
+        place = g.select(first, item % (length + 1), after % least)
+        return g.add(g.mul(place, self.count, within=within), part, within=within)
+
+    def _transposed(self, index: Expr, columns: Expr, rows: Expr) -> Expr:
+        """Every full block, taken for a matrix of so many rows and columns, read column by column."""
+        g, within = index.graph, self._within
+        block = columns * rows
+        inside = index % block
+        moved = g.add(
+            g.mul(inside % columns, rows, within=(0, block.hi - 1)), inside // columns, within=(0, block.hi - 1)
+        )
+        begin = g.mul(index // block, block, within=within)
+        blocked = g.mul(self.size // block, block, within=(0, self.size.hi))
+        return g.narrow(g.select(g.lt(index, blocked), g.add(begin, moved, within=within), index), *within)
+
+    def reasons(self) -> list[str]:
+        own = "indices dealt out to partitions: a transposition of full blocks, the rest in place"
+        if self.chunk is None:
+            own = "indices dealt out to partitions: a transposition of ranges whose lengths differ by one at most"
+        return [own, *self.inner.reasons()]
+
+
 # -- axes made of axes ----------------------------------------------------------------------------------------
 
 
@@ -392,7 +489,7 @@ class Derived:
 
 def pieces_of(nest: Nest) -> list[tuple[tuple[int, ...], Pieces]]:
     """Every list of pieces in a nest, with the piece numbers that lead to it."""
-    if isinstance(nest, Derived):
+    if isinstance(nest, Derived | Partitioned):
         return pieces_of(nest.inner)
     if not isinstance(nest, Pieces):
         return []

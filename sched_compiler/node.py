@@ -201,6 +201,8 @@ def _operation_text(node: Expr, args: list[str]) -> str:
         return f"{args[0]} {_INFIX[node.op]} {args[1]}"
     if node.op == "select":
         return f"{args[1]} if {args[0]} else {args[2]}"
+    if node.op == "xor":
+        return f"not {args[1]} if {args[0]} else {args[1]}"
     if node.op == "load":
         element = f"{node.attr}[{args[0]}]"
         return element if node.args[1].value == 1 else f"{element} if {args[1]} else 0"

@@ -68,12 +68,17 @@ def _order(order: Order) -> dict[str, Any]:
         }
     if order.pieces is not None:
         result["pieces"] = [_order(piece) for piece in order.pieces]
-    for key in ("loops", "curve", "points", "subset"):
+    for key in ("curve", "loops", "points", "subset"):
         if (value := getattr(order, key)) is not None:
             result[key] = value
+    if order.raster is not None:
+        result["raster"] = {"along": order.raster.along, "swizzle": order.raster.swizzle}
     for key in ("reverse", "serpentine", "rotate"):
         if value := getattr(order, key):
             result[key] = value
+    if (partitions := order.partitions) is not None:
+        chunked = {"count": partitions.count, "chunk": partitions.chunk}
+        result["partitions"] = partitions.count if partitions.chunk is None else chunked
     return result
 
 
@@ -125,7 +130,9 @@ def canonical(spec: Spec) -> str:
 
 
 #: Fields that hold formulas, at whatever depth below them.
-_FORMULAS = frozenset(("space", "map", "by", "rotate", "part", "workers", "length", "last"))
+_FORMULAS = frozenset(
+    ("space", "map", "by", "rotate", "part", "workers", "length", "last", "swizzle", "count", "chunk")
+)
 
 
 def _canonical(value: Any, path: tuple[str, ...]) -> Any:

@@ -230,6 +230,14 @@ def and_or_constant(op: str) -> Rule:
     return rule
 
 
+def xor_constant(g: Graph, args: tuple[Expr, ...]) -> Expr | None:
+    """x xor false -> x, x xor true -> not x, x xor x -> false"""
+    for a, b in (args, args[::-1]):
+        if a.op == "const":
+            return g.logical_not(b) if a.lo else b
+    return g.false() if args[0] is args[1] else None
+
+
 def not_not(g: Graph, args: tuple[Expr, ...]) -> Expr | None:
     """not not x -> x, and not of a constant"""
     a = args[0]
@@ -275,6 +283,7 @@ SIMPLIFY: dict[str, tuple[Rule, ...]] = {
     "eq": (compare_self(True),),
     "and": (and_or_constant("and"),),
     "or": (and_or_constant("or"),),
+    "xor": (xor_constant,),
     "not": (not_not,),
     "select": (select_of_not, select_of_select, select_of_truths),
 }

@@ -21,7 +21,9 @@ from sched_compiler.spec import (
     Model,
     Order,
     Param,
+    Partitions,
     Piece,
+    Raster,
     Single,
     Spec,
     Split,
@@ -32,8 +34,15 @@ from sched_compiler.spec import (
 
 Schema: TypeAlias = "dict[str, Any]"
 
-#: Part of the language, but not of this version.
-_LATER = frozenset(("curve",))
+#: Keys of an order that exclude one another.
+_EXCLUSIVE = (
+    ("loops", "pieces"),
+    ("loops", "raster"),
+    ("pieces", "curve"),
+    ("pieces", "raster"),
+    ("curve", "raster"),
+    ("raster", "serpentine"),
+)
 _FORMULA = {
     "type": "string",
     "minLength": 1,
@@ -209,7 +218,33 @@ def _order_properties() -> Schema:
             "In place of all others: every axis's coordinates, one for each work item, from tables.",
         ),
         "subset": ({"type": "boolean"}, "Whether the points need not be all of the space; none may stand twice."),
+        "curve": (
+            {"enum": ["hilbert", "morton"]},
+            "A space-filling curve over two axes; of a split axis over its outermost part. `loops` walk the rest.",
+        ),
+        "raster": (_raster(), "In place of `loops`: two axes in CUTLASS's manner."),
+        "partitions": (
+            _partitions(),
+            "Consecutive indices run on different partitions of the GPU; each partition walks consecutive items.",
+        ),
     })  # fmt: skip
+
+
+def _raster() -> Schema:
+    along = _ref("axis")
+    mapping = _object(Raster, {
+        "along": ({**along}, "The axis along which a band is walked, or `auto`: the shorter, the second if equal."),
+        "swizzle": (_number(1) | {"default": 1}, "The width of a band."),
+    })  # fmt: skip
+    return {"anyOf": [along, mapping]}
+
+
+def _partitions() -> Schema:
+    mapping = _object(Partitions, {
+        "count": (_number(1), "The number of partitions: index i runs on partition i % count."),
+        "chunk": (_number(1), "Consecutive items of a partition. Default: one range of the whole order."),
+    })  # fmt: skip
+    return {"anyOf": [*_number(1)["anyOf"], mapping]}
 
 
 def _dispatch() -> Schema:
@@ -325,9 +360,8 @@ def _described(model: type[Model], properties: Mapping[str, tuple[Schema, str]])
     """The properties with their descriptions, in the order of the model's fields, of which none may be forgotten."""
     result: Schema = {}
     for name in model.model_fields:
-        if name not in _LATER:
-            schema, text = properties[name]
-            result[name] = {**schema, "description": text}
+        schema, text = properties[name]
+        result[name] = {**schema, "description": text}
     return result
 
 
@@ -335,7 +369,7 @@ def _closed(properties: Schema, model: type[Model]) -> Schema:
     required = [name for name, info in model.model_fields.items() if info.is_required()]
     result: Schema = {"type": "object", "properties": properties, "additionalProperties": False}
     if "loops" in properties:
-        result["not"] = {"required": ["loops", "pieces"]}
+        result["not"] = {"anyOf": [{"required": list(pair)} for pair in _EXCLUSIVE]}
         others = [name for name in properties if name not in ("points", "subset")]
         result["dependentSchemas"] = {"points": {"properties": dict.fromkeys(others, False)}}
     if "part" in properties:

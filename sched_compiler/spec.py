@@ -52,6 +52,20 @@ class Split(Model):
     ragged: Literal["short", "pad"] = "short"
 
 
+class Raster(Model):
+    """Bands of `swizzle` tiles of one of two axes, each walked along the other, its tiles across the band fastest."""
+
+    along: str  # an axis, or the word "auto"
+    swizzle: FormulaText = 1
+
+
+class Partitions(Model):
+    """Index i runs on partition i % `count`; each partition walks `chunk` consecutive items at a time, or one range."""
+
+    count: FormulaText
+    chunk: FormulaText | None = None
+
+
 class Order(Model):
     """A loop nest over the axes in scope: the axes it makes, and the order in which they are walked."""
 
@@ -65,6 +79,8 @@ class Order(Model):
     curve: Literal["hilbert", "morton"] | None = None
     points: dict[str, str] | None = None  # axis -> table
     subset: bool | None = None
+    raster: Raster | None = None
+    partitions: Partitions | None = None
 
 
 class Piece(Order):

@@ -17,9 +17,12 @@ ROOT = Path(__file__).parents[1]
 MOST_LINES = 700
 
 #: The index-mapping IR: what a backend may see.
-IR = ("dispatch", "evaluate", "expr", "lower", "nest", "node", "program", "rewrite", "schedule")
+IR = ("curve", "dispatch", "evaluate", "expr", "lower", "nest", "node", "program", "rewrite", "schedule")
 #: What the IR's analyses add; they place diagnostics, so they know of loaded specs.
-ANALYSES = ("build", "build_order", "prove", "tiling", "traces", "translate", "tried", "verify")
+ANALYSES = (
+    "build", "build_order", "expectation", "prove", "tables", "tiling", "traces", "translate", "tried", "verdict", "verify",
+    "verify_tables",
+)  # fmt: skip
 #: What else of `sched_compiler` a backend may see.
 SHARED = ("artifact", "registry")
 #: What `sched_compiler` may be built on. The compilers and the service bring theirs.

@@ -105,7 +105,8 @@ def composed_without_parameters(seed: int) -> dict[str, Any]:
     """A random spec of single tiles without padding, its parameters fixed at their values."""
     for attempt in range(1000):
         spec, values = random_spec(RandomChoices(seed * 1000 + attempt))
-        if "cluster" not in spec and '"pad"' not in json.dumps(spec):
+        # a curve's formulas share so much that written out they are long beyond measure
+        if "cluster" not in spec and '"pad"' not in json.dumps(spec) and '"curve"' not in json.dumps(spec):
             spec["params"] = {name: {"min": value, "max": value} for name, value in values.items()}
             return {**spec, "dispatch": {"static": {"workers": 3}}}
     raise AssertionError("no spec without padding")

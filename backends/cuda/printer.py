@@ -16,7 +16,10 @@ CTYPE: dict[str, str] = {
     S64.name: "long long",
 }
 _UNSIGNED = {S32.name: U32, S64.name: U64}
-_INFIX = {"div": "/", "mod": "%", "lt": "<", "le": "<=", "eq": "==", "and": "&&", "or": "||", "shr": ">>", "band": "&"}
+_INFIX = {
+    "div": "/", "mod": "%", "lt": "<", "le": "<=", "eq": "==", "and": "&&", "or": "||", "xor": "!=", "shr": ">>",
+    "band": "&",
+}  # fmt: skip
 _WRAPPING = {"add": "+", "sub": "-", "mul": "*"}
 #: A value used once is written in place while the text stays shorter than this.
 IN_PLACE = 72

@@ -124,14 +124,14 @@ class Body:
         if node.op == "select" and node.dtype is PRED:
             return self._select_truth(node)
         args = [self._operand(a) for a in node.args]
-        if node.op == "select" or (node.args[0].op == "const" and node.op not in ("and", "or")):
+        if node.op == "select" or (node.args[0].op == "const" and node.op not in ("and", "or", "xor")):
             args[0] = self.in_register(node.args[0])
         result = self.register(node.dtype)
         if node.op in _DIRECT:
             self.emit(f"{_DIRECT[node.op]}.{node.dtype.name} {result}, {args[0]}, {args[1]}")
         elif node.op in _COMPARE:
             self.emit(f"setp.{_COMPARE[node.op]}.{node.args[0].dtype.name} {result}, {args[0]}, {args[1]}")
-        elif node.op in ("and", "or"):
+        elif node.op in ("and", "or", "xor"):
             a, b = (self.in_register(a) for a in node.args)
             self.emit(f"{node.op}.pred {result}, {a}, {b}")
         elif node.op == "not":

@@ -27,7 +27,7 @@ from tests.support.random_specs import RandomChoices, random_spec
 ROOT = Path(__file__).parents[2]
 SPECS = sorted((ROOT / "specs").glob("*.yaml"))
 GOLDEN = ROOT / "tests" / "data" / "golden"
-GOLDEN_SPECS = ["gemm_group_major", "blocks_serpentine", "clusters_2x1"]
+GOLDEN_SPECS = ["gemm_group_major", "blocks_serpentine", "clusters_2x1", "hilbert_square"]
 ARCHITECTURES = [
     "sm_80", "sm_86", "sm_89", "sm_90", "sm_90a", "sm_100", "sm_100a", "sm_103", "sm_103a", "sm_120", "sm_120a"
 ]  # fmt: skip

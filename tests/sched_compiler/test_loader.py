@@ -53,6 +53,24 @@ order:
       loops: [n, m]
 dispatch: single
 """
+WALKS = """\
+version: 1
+name: walks
+params: {dies: {min: 1, max: 8}}
+space: {m: 37, n: 29}
+order:
+  pieces:
+    - part: {m: [0, 32]}
+      split: {m: 4}
+      curve: hilbert
+      loops: [m.inner]
+    - part: {m: [32, 37], n: [0, 16]}
+      raster: {along: m, swizzle: 2 * dies}
+    - part: {m: [32, 37], n: [16, 29]}
+      raster: auto
+  partitions: {count: dies, chunk: 4 * dies}
+dispatch: single
+"""
 MAP = """\
 version: 1
 name: mapped
@@ -76,7 +94,7 @@ order:
   rotate: {m_block: shift + 1 if shift > 2 else 0}
 dispatch: {single: null}
 """
-GOOD = [COMPOSED, PRESET, PIECES, MAP, ATTENTION]
+GOOD = [COMPOSED, PRESET, PIECES, WALKS, MAP, ATTENTION]
 
 
 def faults(text: str) -> set[tuple[str, int, int]]:
@@ -300,6 +318,7 @@ def test_any_text_loads_or_gives_diagnostics(text: str) -> None:
 TOP = ("version", "name", "params", "uses", "with", "space", "order", "map", "cluster", "dispatch", "kernel")
 INNER = (
     *("m", "n", "by", "ragged", "loops", "split", "fuse", "pieces", "part", "reverse", "serpentine", "rotate", "curve"),
+    *("raster", "along", "swizzle", "partitions", "count", "chunk", "auto", "hilbert"),
     *("single", "static", "workers", "clc", "min", "max", "num_m_tiles"),
 )
 DATA = st.recursive(

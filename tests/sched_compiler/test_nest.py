@@ -12,7 +12,20 @@ import pytest
 
 from sched_compiler.evaluate import evaluate
 from sched_compiler.expr import Expr, Graph
-from sched_compiler.nest import Axis, Derived, Digit, Group, Loop, Loops, Nest, Part, Pieces, Turn
+from sched_compiler.nest import (
+    Axis,
+    Derived,
+    Digit,
+    Either,
+    Group,
+    Loop,
+    Loops,
+    Nest,
+    Part,
+    Partitioned,
+    Pieces,
+    Turn,
+)
 
 
 def whole(g: Graph, name: str, length: Expr | int) -> Axis:
@@ -98,6 +111,41 @@ def test_turns_are_permutations(reverse: bool, shift: int) -> None:
     reasons = " ".join(nest.reasons())
     assert "division with remainder" in reasons
     assert "permutation" in reasons
+
+
+@pytest.mark.parametrize(("m", "n"), [(3, 4), (4, 3), (3, 3), (0, 2), (1, 1)])
+def test_one_of_two_nests_is_chosen_by_the_parameters(m: int, n: int) -> None:
+    g = Graph()
+    axes = (whole(g, "m", g.var("m", 0, 9)), whole(g, "n", g.var("n", 0, 9)))
+    rows, columns = Loops(axes, (Loop(0, 0), Loop(1, 0))), Loops(axes, (Loop(1, 0), Loop(0, 0)))
+    nest = Either(g.lt(axes[0].length, axes[1].length), rows, columns)
+    want = list(itertools.product(range(m), range(n)))
+    assert walk(g, nest, m=m, n=n) == (want if m < n else sorted(want, key=lambda p: p[::-1]))
+    assert len(nest.reasons()) == 3
+
+
+@pytest.mark.parametrize("items", range(30))
+@pytest.mark.parametrize("count", [1, 2, 3, 8])
+@pytest.mark.parametrize("chunk", [None, 1, 2, 3])
+@pytest.mark.parametrize("run_time", [False, True])
+def test_partitions_walk_consecutive_items(items: int, count: int, chunk: int | None, run_time: bool) -> None:
+    g = Graph()
+    length = g.var("items", 0, 40) if run_time else items
+    parts = g.var("count", 1, 9) if run_time else g.const(count)
+    size = None if chunk is None else g.var("chunk", 1, 5) if run_time else g.const(chunk)
+    nest = Partitioned(Loops((whole(g, "m", length),), (Loop(0, 0),)), parts, size)
+    order = [p for (p,) in walk(g, nest, items=items, count=count, chunk=chunk or 0)]
+    assert sorted(order) == list(range(items))
+    for x in range(count):
+        own = order[x::count]
+        if chunk is None:
+            assert own == list(range(own[0], own[0] + len(own))) if own else True
+        else:
+            full = items // (count * chunk)
+            assert own[: full * chunk] == [b * count * chunk + x * chunk + k for b in range(full) for k in range(chunk)]
+    if chunk is not None:
+        rest = items - items % (count * chunk)
+        assert order[rest:] == list(range(rest, items))
 
 
 def test_the_divisors_of_static_nests_are_literals() -> None:

@@ -23,7 +23,7 @@ Operands = Callable[[Graph, Expr, Expr, Expr], tuple[Expr, ...]]
 
 def raw(g: Graph, op: str, args: tuple[Expr, ...]) -> Expr:
     """The operation as a node, past all rules, on a type that holds whatever it gives."""
-    if op in ("and", "or", "not") or (op == "select" and args[1].dtype is PRED):
+    if op in ("and", "or", "xor", "not") or (op == "select" and args[1].dtype is PRED):
         return g.node(op, args, None, PRED, 0, 1)
     if op == "select":
         dtype = fit(min(a.lo for a in args[1:]), max(a.hi for a in args[1:]))
@@ -133,6 +133,11 @@ ACTS: dict[str, list[Operands]] = {
         lambda g, x, y, d: (g.false(), g.lt(x, y)),
         lambda g, x, y, d: (g.lt(x, y), g.lt(x, y)),
     ],
+    "xor: x xor false -> x, x xor true -> not x, x xor x -> false": [
+        lambda g, x, y, d: (g.lt(x, y), g.true()),
+        lambda g, x, y, d: (g.false(), g.lt(x, y)),
+        lambda g, x, y, d: (g.lt(x, y), g.lt(x, y)),
+    ],
     "not: not not x -> x, and not of a constant": [
         lambda g, x, y, d: (g.logical_not(g.lt(x, y)),),
         lambda g, x, y, d: (g.true(),),
@@ -188,7 +193,7 @@ def test_whatever_a_rule_does_to_random_operands_is_exact() -> None:
             source.inputs[name] = g.var(name, low, low + chance.choice([1, 4, 6]))
         op, rule = chance.choice(RULES)
         try:
-            if op in ("and", "or", "not"):
+            if op in ("and", "or", "xor", "not"):
                 args = tuple(source.truth(2)[0] for _ in range(1 if op == "not" else 2))
             elif op == "select":
                 args = (source.truth(1)[0], source.number(2)[0], source.number(2)[0])

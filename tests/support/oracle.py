@@ -6,6 +6,7 @@ runs over the values that really occur under the loops outside it.
 
 from __future__ import annotations
 
+import functools
 import itertools
 from collections.abc import Mapping
 from typing import Any
@@ -70,10 +71,74 @@ def walk(scope: dict[str, Any], order: Mapping[str, Any], env: Mapping[str, int]
                 sub[name] = {"length": high - low[name], "parts": parts}
             for point in walk(sub, piece, env):
                 walked.append({n: p + low[n] for n, p in zip(sub, point, strict=True)})
+    elif "raster" in order:
+        walked = _raster(axes, order["raster"], env)
+        lengths = {name: axis["length"] for name, axis in axes.items()}
     else:
         walked = _loops(axes, splits, order)
         lengths = {name: _scheduled(axis, splits) for name, axis in axes.items()}
-    return [_outer(point, scope, fuse, order, lengths, env) for point in walked]
+    visited = [_outer(point, scope, fuse, order, lengths, env) for point in walked]
+    return _dealt(visited, order["partitions"], env) if "partitions" in order else visited
+
+
+def _dealt(visited: list[Point], partitions: Any, env: Mapping[str, int]) -> list[Point]:
+    """The order in which indices are dealt out: each partition has a queue, and takes from it when it is its turn."""
+    form = partitions if isinstance(partitions, dict) else {"count": partitions}
+    count = number(form["count"], env)
+    if form.get("chunk") is not None:
+        chunk = number(form["chunk"], env)
+        full = len(visited) - len(visited) % (count * chunk)
+        blocks = [visited[k : k + count * chunk] for k in range(0, full, count * chunk)]
+        queues = [[b[x * chunk : (x + 1) * chunk] for x in range(count)] for b in blocks]
+        return [queue[pos] for block in queues for pos in range(chunk) for queue in block] + visited[full:]
+    left = list(visited)
+    ranges = []
+    for x in range(count):
+        size = -(-len(left) // (count - x))
+        ranges.append(left[:size])
+        left = left[size:]
+    return [ranges[i % count][i // count] for i in range(len(visited))]
+
+
+def _raster(axes: dict[str, Any], raster: Any, env: Mapping[str, int]) -> list[dict[str, int]]:
+    form = raster if isinstance(raster, dict) else {"along": raster}
+    (m, rows), (n, columns) = ((name, axis["length"]) for name, axis in axes.items())
+    swizzle = number(form.get("swizzle", 1), env)
+    along = form["along"]
+    if along == "auto":
+        along = m if columns > rows else n
+    found = []
+    across, length, other = (m, rows, columns) if along == n else (n, columns, rows)
+    for band in range(0, length, swizzle):
+        for a in range(other):
+            for c in range(band, min(band + swizzle, length)):
+                found.append({across: c, along: a})
+    return [{m: p[m], n: p[n]} for p in found]
+
+
+@functools.cache
+def curve_of_square(kind: str, levels: int) -> list[tuple[int, int]]:
+    """Every (row, column) of a square of 2^levels, in the order in which the curve visits them.
+
+    Morton's is sorted by its interleaved bits. Hilbert's is drawn by a turtle, which begins to the right at (0, 0);
+    where its first step would not be along the columns, rows and columns are exchanged.
+    """
+    side = 1 << levels
+    if kind == "morton":
+        every = itertools.product(range(side), range(side))
+        return sorted(every, key=lambda p: [(c >> k) & 1 for k in reversed(range(levels)) for c in p])
+    text = "A"
+    for _ in range(levels):
+        text = "".join({"A": "+BF-AFA-FB+", "B": "-AF+BFB+FA-"}.get(letter, letter) for letter in text)
+    (row, column), (down, right) = (0, 0), (0, 1)
+    points = [(0, 0)]
+    for letter in text:
+        if letter == "F":
+            row, column = row + down, column + right
+            points.append((abs(row), abs(column)))
+        elif letter in "+-":
+            down, right = (-right, down) if letter == "+" else (right, -down)
+    return [(c, r) for r, c in points] if points[1:2] == [(1, 0)] else points
 
 
 def _parts(parts: list[tuple[str, int]], splits: dict[str, tuple[int, bool]]) -> list[tuple[str, int]]:
@@ -121,6 +186,10 @@ def _loops(axes: dict[str, Any], splits: dict[str, tuple[int, bool]], order: Map
     down = {part for part in owner for r in order.get("reverse", []) if part == r or part.startswith(r + ".")}
     serpentine = order.get("serpentine", {})
     result: list[dict[str, int]] = []
+    walked: list[str] = []
+    if "curve" in order:
+        walked = [parts[name][0][0] for name in axes]
+        loops = order.get("loops") or [part for name in axes for part, _ in parts[name][1:]]
 
     def run(depth: int, fixed: dict[str, int]) -> None:
         if depth == len(loops):
@@ -139,7 +208,14 @@ def _loops(axes: dict[str, Any], splits: dict[str, tuple[int, bool]], order: Map
         for value in values:
             run(depth + 1, {**fixed, loop: value})
 
-    run(0, {})
+    if not walked:
+        run(0, {})
+        return result
+    most = max((v[loop] for name, loop in zip(axes, walked, strict=True) for _, v in points[name]), default=0)
+    there = [{v[loop] for _, v in points[name]} for name, loop in zip(axes, walked, strict=True)]
+    for point in curve_of_square(order["curve"], most.bit_length()):
+        if all(value in occurring for value, occurring in zip(point, there, strict=True)):
+            run(0, dict(zip(walked, point, strict=True)))
     return result
 
 

@@ -65,7 +65,7 @@ class Source:
     def truth(self, depth: int) -> tuple[Expr, Meaning]:
         chance, g = self.chance, self.g
         if depth > 0 and chance.random() < 0.4:
-            op = chance.choice(["and", "or", "not", "select"])
+            op = chance.choice(["and", "or", "xor", "not", "select"])
             (a, p), (b, q), (c, r) = (self.truth(depth - 1) for _ in range(3))
             if op == "not":
                 return g.logical_not(a), lambda v: 1 - p(v)
@@ -73,6 +73,8 @@ class Source:
                 return g.select(c, a, b), lambda v: p(v) if r(v) else q(v)
             if op == "and":
                 return g.logical_and(a, b), lambda v: p(v) & q(v)
+            if op == "xor":
+                return g.logical_xor(a, b), lambda v: p(v) ^ q(v)
             return g.logical_or(a, b), lambda v: p(v) | q(v)
         return self._binary(chance.choice(["lt", "le", "eq", "ne"]), depth)
 

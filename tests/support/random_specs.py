@@ -84,8 +84,18 @@ class _Generator:
                 self._split(axis, order, whole=whole)
         if _chance(c, pieces):
             order["pieces"] = self._pieces(axes, depth)
+        elif len(axes) == 2 and _chance(c, 20):
+            order["curve"] = c.pick(["hilbert", "morton"])
+            rest = [replace(a, leaves=a.leaves[1:]) for a in axes]
+            self._loops(rest, members, order)
+        elif len(axes) == 2 and all(a.leaves == [a.name] for a in axes) and _chance(c, 60):
+            along = c.pick(["auto", "auto", axes[0].name, axes[1].name])
+            order["raster"] = c.pick([along, {"along": along}, {"along": along, "swizzle": self.band()[0]}])
         else:
             self._loops(axes, members, order)
+        if whole and _chance(c, 20):
+            count, chunk = (c.pick([1, 2, 3, 4, 8, self.band()[0]]) for _ in range(2))
+            order["partitions"] = c.pick([count, {"count": count}, {"count": count, "chunk": chunk}])
         if any(a.padded for a in axes if a.name in order.get("fuse", {})):
             members = members[1:]  # the slowest cannot be turned: padding may fill its last row only partly
         if members and _chance(c, 30):
@@ -139,6 +149,8 @@ class _Generator:
         c = self.c
         loops: list[str] = []
         pools = [list(a.leaves) for a in axes]
+        if not any(pools):
+            return
         if _chance(c, 90):
             while any(pools):
                 loops.append(c.pick([p for p in pools if p]).pop(0))
@@ -147,7 +159,7 @@ class _Generator:
             loops = [leaf for pool in pools for leaf in pool]
         reverse: list[str] = []
         for axis in axes:
-            if len(axis.leaves) > 1 and _chance(c, 10):
+            if len(axis.leaves) > 1 and "curve" not in order and _chance(c, 10):
                 reverse.append(axis.name)
             else:
                 reverse += [leaf for leaf in axis.leaves if _chance(c, 20)]
