@@ -17,7 +17,7 @@ ROOT = Path(__file__).parents[1]
 MOST_LINES = 700
 
 #: The index-mapping IR: what a backend may see.
-IR = ("dispatch", "evaluate", "expr", "lower", "nest", "program", "rewrite", "schedule")
+IR = ("dispatch", "evaluate", "expr", "lower", "nest", "program", "protocol", "rewrite", "schedule")
 #: What the IR's analyses add; they place diagnostics, so they know of loaded specs.
 ANALYSES = ("build", "build_order", "prove", "tiling", "traces", "translate", "verify")
 #: What else of `sched_compiler` a backend may see.
