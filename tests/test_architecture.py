@@ -19,7 +19,7 @@ MOST_LINES = 700
 #: The index-mapping IR: what a backend may see.
 IR = ("dispatch", "evaluate", "expr", "lower", "nest", "program", "protocol", "rewrite", "schedule")
 #: What the IR's analyses add; they place diagnostics, so they know of loaded specs.
-ANALYSES = ("build", "build_order", "prove", "tiling", "traces", "translate", "verify")
+ANALYSES = ("build", "build_order", "model", "prove", "tiling", "traces", "translate", "verify")
 #: What else of `sched_compiler` a backend may see.
 SHARED = ("artifact", "registry")
 #: What `sched_compiler` may be built on. The compilers and the service bring theirs.
