@@ -17,11 +17,14 @@ ROOT = Path(__file__).parents[1]
 MOST_LINES = 700
 
 #: The index-mapping IR: what a backend may see.
-IR = ("curve", "dispatch", "evaluate", "expr", "lower", "nest", "node", "program", "rewrite", "schedule")
+IR = (
+    "curve", "dispatch", "evaluate", "expr", "lower", "nest", "node", "program", "protocol",
+    "rewrite", "schedule",
+)  # fmt: skip
 #: What the IR's analyses add; they place diagnostics, so they know of loaded specs.
 ANALYSES = (
-    "build", "build_order", "expectation", "prove", "tables", "tiling", "traces", "translate", "tried", "verdict", "verify",
-    "verify_tables",
+    "build", "build_order", "expectation", "model", "prove", "tables", "tiling", "traces", "translate", "tried", "verdict",
+    "verify", "verify_tables",
 )  # fmt: skip
 #: What else of `sched_compiler` a backend may see.
 SHARED = ("artifact", "registry")
