@@ -73,6 +73,10 @@ def struct_name(program: Program) -> str:
     return f"{name}_" if _MEMBER.fullmatch(name) else name
 
 
+#: A head that would be wider stands on several lines.
+_WIDTH = 160
+
+
 def _indented(lines: list[str], depth: int) -> str:
     return "".join(f"{'  ' * depth}{line}\n" for line in lines)
 
@@ -115,13 +119,19 @@ class _Header:
             printer.names[e.id] = name
         body += self._assign(printer, self.program.start)
         if self.program.schedule.dispatch.queue:
-            body += queue.started()
+            body += queue.started(self.program)
         # arguments are not called like members: users may compile with -Wshadow
-        arguments = ", ".join(f"{t} {n}" if v is None else f"{t} {n}_" for t, n, v in self.arguments)
+        arguments = [f"{t} {n}" if v is None else f"{t} {n}_" for t, n, v in self.arguments]
+        if not any(re.search(r"\bworker\b", line) for line in body):  # there are no workers
+            arguments[0] = "unsigned"
         initialisers = "".join(f"{', ' if k else ' : '}{n}({n}_)" for k, (_, n) in enumerate(self.kept))
         explicit = "explicit " if len(self.arguments) == 1 else ""
-        name = self.struct
-        return f"  SCHED_FUNCTION {explicit}{name}({arguments}){initialisers} {{\n{_indented(body, 2)}  }}\n"
+        head = f"  SCHED_FUNCTION {explicit}{self.struct}({', '.join(arguments)}){initialisers} {{\n"
+        if len(head) > _WIDTH:
+            joined = ",\n      ".join(arguments)
+            initialisers = initialisers.replace(", ", ",\n        ")
+            head = f"  SCHED_FUNCTION {self.struct}(\n      {joined})\n     {initialisers} {{\n"
+        return f"{head}{_indented(body, 2)}  }}\n"
 
     def _assign(self, printer: Printer, values: Sequence[Expr]) -> list[str]:
         """What gives the index and the state these values, all of them computed before the first is given."""
@@ -179,6 +189,8 @@ def header(program: Program) -> str:
     fields = " ".join(f"{h.coord} {f};" for f in h.fields)
     unit = "CTA" if schedule.cluster_size == 1 else f"cluster of {schedule.cluster_size} CTAs"
     arguments = ", ".join(n for _, n, _ in h.arguments)
+    if len(arguments) > _WIDTH // 2:
+        arguments = "..."
     return (
         f"// Tile schedule {schedule.name}. Generated: change the spec, not this file.\n"
         f"//\n"

@@ -78,9 +78,12 @@ def storage() -> str:
 MEMBERS = (("Index", "ahead", "the leader's: the item drawn ahead"), ("unsigned", "turn", "which slot is next"))
 
 
-def started() -> list[str]:
+def started(program: Program) -> list[str]:
     """The end of the constructor's body, where the first item is known."""
-    return ["ahead = index;", "turn = 0;", "draw();"]
+    body = ["ahead = index;", "turn = 0;", "draw();"]
+    if program.schedule.cluster_size > 1:  # nothing may be written to a CTA that has not begun
+        body.append("detail::cluster_barrier();")
+    return body
 
 
 def advance(program: Program) -> list[str]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from backends.ptx import queue
-from sched_compiler.expr import PRED, S32, U64, Dtype, Expr
+from sched_compiler.expr import PRED, S32, U64, Dtype, Expr, topological
 from sched_compiler.program import TRACE_BLOCK, Program
 from sched_compiler.schedule import DRAWN, INDEX, RANK, WORKER, WORKERS, TableInput, tile_input
 
@@ -302,8 +302,8 @@ def functions(program: Program) -> str:
     """Device functions: `NAME_index_to_tile` and, where there is an inverse, `NAME_tile_to_index`.
 
     Arguments: the work index (then the CTA's rank in its cluster, where there are clusters) or the coordinates, then
-    the parameters in the order of the spec, then the addresses of its tables. A tile is returned as its coordinates
-    one after another.
+    the parameters in the order of the spec, then the addresses of the tables that it reads. A tile is returned as its
+    coordinates one after another.
     """
     schedule = program.schedule
     width = program.coord_type.bits // 8
@@ -326,9 +326,11 @@ def _function(
     schedule, body = program.schedule, Body()
     variables = [*inputs, *((p.name, p.var) for p in schedule.params)]
     signature = [f"\t.param {_param(v)} a{k}" for k, (_, v) in enumerate(variables)]
-    signature += [f"\t.param .u64 p_{t.name}" for t in schedule.tables]
+    read = {str(node.attr) for node in topological(roots) if node.op == "load"}
+    tables = [t for t in schedule.tables if t.name in read]
+    signature += [f"\t.param .u64 p_{t.name}" for t in tables]
     bound = {n: body.load_parameter(v, f"a{k}") for k, (n, v) in enumerate(variables)}
-    for table in schedule.tables:
+    for table in tables:
         body.load_table(table, f"p_{table.name}")
     for k, root in enumerate(roots):
         body.value(root, bound)

@@ -32,6 +32,8 @@ def prepare(body: Body, program: Program, index: str) -> None:
     body.emit("setp.eq.u32 %leader, %thread, 0")
     if program.schedule.cluster_size > 1:
         body.emit("setp.eq.and.u32 %leader, %rank, 0, %leader")
+        body.emit("barrier.cluster.arrive.release")  # nothing may be written to a CTA that has not begun
+        body.emit("barrier.cluster.wait.acquire")
     body.emit("mov.u32 %slot, drawn")
     body.emit(f"mov.b{bits} %ahead, {index}")
 
