@@ -60,7 +60,10 @@ class _Builder:
     def __init__(self, loaded: LoadedSpec) -> None:
         self.loaded, self.spec = loaded, loaded.spec
         self.g = Graph()
-        self.params = tuple(Parameter(name, self.g.var(name, p.min, p.max)) for name, p in self.spec.params.items())
+        self.params = tuple(
+            Parameter(name, self.g.var(name, p.min, p.max), p.source is not None)
+            for name, p in self.spec.params.items()
+        )
         self.names = {p.name: p.var for p in self.params}
         self.formulas = Translator(self.g, loaded, self.names)
         self.warnings: list[Diagnostic] = []

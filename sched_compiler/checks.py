@@ -117,7 +117,7 @@ def _allowed(path: Path) -> list[str]:
         if len(path) > 1:
             named: dict[str, type[Model]] = {"raster": Raster, "partitions": Partitions}
             model = Split if path[-2] == "split" else named.get(str(path[-1]), Piece)
-    return list(model.model_fields)
+    return [info.alias or name for name, info in model.model_fields.items()]
 
 
 def check_names(data: dict[str, Data], form: Mapping[str, Any], faults: Faults) -> None:

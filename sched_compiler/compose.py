@@ -111,13 +111,15 @@ def _use_preset(data: dict[str, Data], result: dict[str, Any], faults: Faults) -
     if "expect" in expansion.composed:
         result["expect"] = expansion.composed["expect"]
     own_params = expansion.composed.get("params", {})
-    if own_params and isinstance(given := data.get("params", {}), dict):
+    if own_params and isinstance(declared := data.get("params", {}), dict):
         assert isinstance(own_params, dict)
-        result["params"] = {**own_params, **given}
+        result["params"] = {**own_params, **declared}
     if own_dispatch:
         result["dispatch"] = expansion.composed["dispatch"]
+    given = data.get("params")
+    redeclared = {("params", name) for name in given} if isinstance(given, dict) else set()
     for path, argument in expansion.origin.items():
-        if own_dispatch or path[0] != "dispatch":
+        if (own_dispatch or path[0] != "dispatch") and path not in redeclared:
             faults.origin[path] = ("with", argument) if argument in arguments else ("uses",)
     for path in (("space",), ("order",), *([("dispatch",)] if own_dispatch else [])):
         faults.origin.setdefault(path, ("uses",))

@@ -244,6 +244,11 @@ def _run(checked: Checked, request: TraceRequest, engine: Engine) -> list[Any]:
         from sched_compiler.traces import trace_numpy
 
         return trace_numpy(checked.schedule, request)
+    if engine == "gpu" and (asking := _asks_nvshmem(checked.loaded)) is not None:
+        raise checked.loaded.error(
+            "E073", ("params", asking, "source"), "the engine gpu runs no job of NVSHMEM",
+            found=f"{asking} comes from it", mend="pass the parameter, to trace on a device",
+        )  # fmt: skip
     try:
         return registry.engine(engine)(checked.program, request)
     except ToolMissingError as e:
@@ -445,11 +450,25 @@ def _key(request: CompileRequest, loaded: LoadedSpec) -> str:
         "arch": request.arch,
         "compiler": backend.compiler(),
     }
+    asking = _asks_nvshmem(loaded)
+    if asking is not None:
+        build = backend.nvshmem(request.emit)
+        if build is None:
+            raise loaded.error(
+                "E053", ("params", asking, "source"), f"{request.backend} cannot ask NVSHMEM in a {request.emit}",
+                found=f"{asking} comes from nvshmem", expected="backend cuda, and a cubin or a header",
+            )  # fmt: skip
+        inputs["nvshmem"] = build
     files = {n: _digest(loaded, n) for n, t in (loaded.spec.tables or {}).items() if t.file is not None}
     if files:  # a file's name says nothing of what is in it
         inputs["tables"] = files
     text = json.dumps(inputs, sort_keys=True, separators=(",", ":"))
     return hashlib.sha256(text.encode()).hexdigest()
+
+
+def _asks_nvshmem(loaded: LoadedSpec) -> str | None:
+    """The first parameter that the kernel asks NVSHMEM for."""
+    return next((name for name, p in loaded.spec.params.items() if p.source is not None), None)
 
 
 def _digest(loaded: LoadedSpec, table: str) -> str:
@@ -485,6 +504,8 @@ def _manifest(
         {"name": "ctas", "type": "u32", "role": "trace", "bits": 32, "size": 4},
     ]
     for p in schedule.params:
+        if p.nvshmem:
+            continue
         bits = p.var.dtype.bits
         parameters.append(
             {"name": p.name, "type": p.var.dtype.name, "role": "parameter", "bits": bits, "size": bits // 8,
@@ -535,6 +556,7 @@ def _manifest(
             "ir": IR_VERSION,
             "emitter": backend.version,
             "compiler": backend.compiler(),
+            **({"nvshmem": backend.nvshmem(request.emit)} if _asks_nvshmem(checked.loaded) else {}),
         },
     }  # fmt: skip
     return manifest

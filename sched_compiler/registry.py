@@ -86,6 +86,13 @@ class Backend(Protocol):
         """The exact build of the compiler; a part of every cache key. Raises ToolMissingError."""
         ...
 
+    def nvshmem(self, emit: Emit) -> str | None:
+        """The exact build of NVSHMEM that a kernel which asks it is linked with; None where there is no such kernel.
+
+        Raises ToolMissingError.
+        """
+        ...
+
     def options(self, emit: Emit) -> tuple[str, ...]:
         """The compiler's options, in order; a part of every cache key."""
         ...

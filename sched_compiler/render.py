@@ -21,7 +21,10 @@ def to_yaml(spec: Spec) -> str:
     """The spec as YAML in the language's short forms; loading it gives an equal spec."""
     form: dict[str, Any] = {"version": spec.version, "name": spec.name}
     if spec.params:
-        form["params"] = {name: {"min": param.min, "max": param.max} for name, param in spec.params.items()}
+        form["params"] = {
+            name: {"min": p.min, "max": p.max, **({} if p.source is None else {"from": p.source})}
+            for name, p in spec.params.items()
+        }
     if spec.tables:
         form["tables"] = {name: _table(table) for name, table in spec.tables.items()}
     form["space"] = dict(spec.space)

@@ -29,6 +29,7 @@ class Parameter:
 
     name: str
     var: Expr
+    nvshmem: bool = False  # the kernel asks NVSHMEM for it: the number of its processing element
 
 
 @dataclass(frozen=True, slots=True)

@@ -133,6 +133,7 @@ def _definitions() -> Schema:
         "param": _object(Param, {
             "min": ({"type": "integer"}, "The smallest value that is promised."),
             "max": ({"type": "integer"}, "The largest value that is promised; it sizes the arithmetic."),
+            "source": ({"enum": ["nvshmem"]}, "The kernel asks NVSHMEM for it, instead of getting it passed."),
         }),
         "table": {
             "anyOf": [
@@ -359,9 +360,9 @@ def _choice(model: type[Model], field: str) -> Schema:
 def _described(model: type[Model], properties: Mapping[str, tuple[Schema, str]]) -> Schema:
     """The properties with their descriptions, in the order of the model's fields, of which none may be forgotten."""
     result: Schema = {}
-    for name in model.model_fields:
+    for name, info in model.model_fields.items():
         schema, text = properties[name]
-        result[name] = {**schema, "description": text}
+        result[info.alias or name] = {**schema, "description": text}
     return result
 
 

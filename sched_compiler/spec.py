@@ -30,10 +30,16 @@ class Model(BaseModel):
 
 
 class Param(Model):
-    """A value known only at launch, with the range that is promised for it (both ends included)."""
+    """A value known only at launch, with the range that is promised for it (both ends included).
+
+    It is passed to the kernel, or the kernel asks NVSHMEM which processing element it runs on.
+    """
+
+    model_config = ConfigDict(populate_by_name=False)
 
     min: int
     max: int
+    source: Literal["nvshmem"] | None = Field(default=None, alias="from")
 
 
 class TableSource(Model):

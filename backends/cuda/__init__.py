@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 from backends.cuda import emitter, validator
-from backends.toolchain import nvrtc
+from backends.toolchain import nvjitlink, nvrtc, nvshmem
 from backends.toolchain.resources import resources
 from sched_compiler.artifact import Emit
 from sched_compiler.program import Program
 from sched_compiler.registry import Resources
+
+
+def _asks_nvshmem(program: Program) -> bool:
+    return any(p.nvshmem for p in program.schedule.params)
 
 
 class CudaBackend:
@@ -25,7 +29,11 @@ class CudaBackend:
     def build(self, program: Program, arch: str, emit: Emit) -> bytes:
         if emit == "header":
             return emitter.header(program).encode()
-        return nvrtc.compile(emitter.trace_source(program), f"{program.entry}.cu", arch, emit).blob
+        source, name = emitter.trace_source(program), f"{program.entry}.cu"
+        if _asks_nvshmem(program):
+            compiled = nvrtc.compile_object(source, name, arch, nvshmem.folders())
+            return nvjitlink.link(compiled.blob, nvshmem.library().path.read_bytes(), arch).blob
+        return nvrtc.compile(source, name, arch, emit).blob
 
     def resources(self, cubin: bytes, entry: str) -> Resources:
         return resources(cubin, entry)
@@ -38,6 +46,11 @@ class CudaBackend:
 
     def compiler(self) -> str:
         return f"nvrtc {nvrtc.version()}"
+
+    def nvshmem(self, emit: Emit) -> str | None:
+        if emit == "header":  # which gets the value from the kernel around it
+            return ""
+        return nvshmem.version() if emit == "cubin" else None
 
     def options(self, emit: Emit) -> tuple[str, ...]:
         return nvrtc.OPTIONS

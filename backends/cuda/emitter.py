@@ -248,7 +248,10 @@ def trace_source(program: Program) -> str:
         own, all_ = f"blockIdx.x / {size}u", f"gridDim.x / {size}u"
         launched |= {"worker": own, "rank": f"blockIdx.x % {size}u", "workers": all_}
     passed = [launched.get(name, name) for _, name, _ in h.arguments]
-    params = "".join(f", {CTYPE[p.var.dtype.name]} p_{p.name}" for p in schedule.params)
+    params = "".join(f", {CTYPE[p.var.dtype.name]} p_{p.name}" for p in schedule.params if not p.nvshmem)
+    asked = [p for p in schedule.params if p.nvshmem]
+    own = "".join(f"  const {CTYPE[p.var.dtype.name]} p_{p.name} = nvshmem_my_pe();\n" for p in asked)
+    include = "#include <nvshmem.h>\n" if asked else ""
     params += "".join(f", const {CTYPE[t.element.name]}* p_{t.name}" for t in schedule.tables)
     shared = only = ""
     records = "n < capacity"
@@ -264,12 +267,12 @@ def trace_source(program: Program) -> str:
     cluster = f"\n#if __CUDA_ARCH__ >= 900\n__cluster_dims__({size}, 1, 1)\n#endif\n" if size > 1 else ""
     stores = "".join(f"      out[{k}] = t.{f};\n" for k, f in enumerate(h.fields))
     return (
-        f"{header(program)}\n"
+        f"{include}{header(program)}\n"
         f'extern "C" __global__ void {cluster}__launch_bounds__({TRACE_BLOCK})\n'
         f"{program.entry}({h.coord}* tiles, unsigned long long* counts, unsigned long long capacity, "
         f"unsigned first, unsigned ctas{params}) {{\n"
         f"  const unsigned row = blockIdx.x - first;  // past `ctas` for a CTA below `first`\n"
-        f"{leaves}{shared}"
+        f"{leaves}{shared}{own}"
         f"  unsigned long long n = 0;\n"
         f"  for (sched::{h.struct} s({', '.join(passed)}); s.valid(); s.next(), ++n) {{\n"
         f"    if ({records}) {{\n"

@@ -41,5 +41,8 @@ class PtxBackend:
     def compiler(self) -> str:
         return f"nvjitlink {nvjitlink.version()}"
 
+    def nvshmem(self, emit: Emit) -> str | None:
+        return None  # its headers are C++
+
     def options(self, emit: Emit) -> tuple[str, ...]:
         return nvjitlink.OPTIONS if emit == "cubin" else ()

@@ -5,6 +5,7 @@ from __future__ import annotations
 import ctypes
 import functools
 import re
+from collections.abc import Sequence
 
 from .errors import ToolchainError
 from .library import Compiled, Library, find, require_architecture, require_text
@@ -44,7 +45,7 @@ _INTRODUCED = {
     "sm_121f": "8.8",
 }
 
-_PTX = 2  # nvJitLinkInputType
+_CUBIN, _PTX, _LIBRARY = 1, 2, 6  # nvJitLinkInputType
 _ERROR = re.compile(r"^ptxas .*, line (?P<line>[0-9]+); (?:error|fatal)\b", re.MULTILINE)
 _CURRENT = re.compile(r"current version is '(?P<major>[0-9]+)\.(?P<minor>[0-9]+)'")
 _UNKNOWN_VERSION = "Unsupported .version"
@@ -83,8 +84,16 @@ def assemble(ptx: str, arch: str) -> Compiled:
     The result is a function of the arguments and the installed nvJitLink alone. Raises ToolchainError with the line
     of the first error, and ToolMissing.
     """
+    return _link([(_PTX, require_text(ptx), "module")], arch)
+
+
+def link(cubin: bytes, archive: bytes, arch: str) -> Compiled:
+    """Link a relocatable object with an archive of objects into a cubin. Raises ToolchainError and ToolMissing."""
+    return _link([(_CUBIN, cubin, "module"), (_LIBRARY, archive, "library")], arch)
+
+
+def _link(inputs: Sequence[tuple[int, bytes, str]], arch: str) -> Compiled:
     require_architecture(arch)
-    text = require_text(ptx)
     library = _library()
     options = (f"-arch={arch}", *OPTIONS)
     values = (ctypes.c_char_p * len(options))(*(option.encode() for option in options))
@@ -93,7 +102,8 @@ def assemble(ptx: str, arch: str) -> Compiled:
     if status:
         raise ToolchainError(f"nvJitLink does not know {arch} (result {status})")
     try:
-        status = library.nvJitLinkAddData(handle, _PTX, text, len(text), b"module")
+        for kind, data, name in inputs:
+            status = status or library.nvJitLinkAddData(handle, kind, data, len(data), name.encode())
         status = status or library.nvJitLinkComplete(handle)
         if status:
             log = _log(handle, "ErrorLog")

@@ -72,6 +72,18 @@ def compile(source: str, name: str, arch: str, emit: Literal["cubin", "ptx"]) ->
     return _run(source, name, (*OPTIONS, f"--gpu-architecture={target}"), emit)
 
 
+def compile_object(source: str, name: str, arch: str, folders: tuple[str, ...]) -> Compiled:
+    """Compile CUDA C++ that includes headers from `folders` into an object that is still to be linked.
+
+    The headers include one another by relative names, which forbids `--no-source-include`: the source's own folder is
+    one that does not exist. Raises ToolchainError and ToolMissing.
+    """
+    require_architecture(arch)
+    own = tuple(option for option in OPTIONS if option not in ("--minimal", "--no-source-include"))
+    options = (*own, f"--gpu-architecture={arch}", "--relocatable-device-code=true", *(f"-I{f}" for f in folders))
+    return _run(source, f"/nowhere/{name}", options, "cubin")
+
+
 def _run(source: str, name: str, options: tuple[str, ...], emit: Literal["cubin", "ptx"]) -> Compiled:
     library = _library()
     text, label = require_text(source), require_text(name)

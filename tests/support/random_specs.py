@@ -255,7 +255,7 @@ class _Generator:
             dispatch = {"single": {}}
         elif _chance(self.c, 15):
             dispatch = self.c.pick(
-                [{"dynamic": {"workers": workers}}, {"table": {"indptr": {"length": self.c.integer(1, 6)}}}]
+                [{"dynamic": {"workers": workers}}, {"table": {"indptr": {"length": self.c.integer(2, 6)}}}]
             )
         spec: Data = {"version": 1, "name": name, "params": self.params, "space": space, "order": order}
         return {**spec, **({"cluster": cluster} if cluster else {}), "dispatch": dispatch}
