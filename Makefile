@@ -27,6 +27,7 @@ demo: venv
 bench: venv
 	$(BIN)/python benchmarks/lowering_speed.py
 	$(BIN)/python benchmarks/verify_speed.py
+	$(BIN)/python benchmarks/table_check.py
 	$(BIN)/python benchmarks/compile_speed.py
 	$(BIN)/python benchmarks/service_hits.py
 

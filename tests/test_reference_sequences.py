@@ -9,8 +9,11 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
+import yaml
 
+from sched_compiler import driver
 from tests.support.engines import Case, Rows, run_cuda
 
 REFERENCE = json.loads((Path(__file__).parent / "data" / "reference_sequences.json").read_text())
@@ -90,3 +93,13 @@ def test_sequence(name: str, entry: dict[str, Any], expected: dict[str, Any], fo
 
 def test_entries_are_there() -> None:
     assert len(list(entries())) > 40
+
+
+@pytest.mark.parametrize(("name", "entry", "expected"), [pytest.param(*e, id=e[0]) for e in entries()])
+def test_the_composed_form_gives_the_same(name: str, entry: dict[str, Any], expected: dict[str, Any]) -> None:
+    for form in ("static", "runtime"):
+        this = case(entry, form)
+        composed = yaml.safe_load(driver.expand(json.dumps(this.spec)))
+        other = Case(composed, this.values, this.workers, this.follow, this.tables)
+        for want, got in zip(this.numpy(), other.numpy(), strict=True):
+            np.testing.assert_array_equal(got, want)
