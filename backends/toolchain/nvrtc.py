@@ -8,7 +8,9 @@ from __future__ import annotations
 
 import ctypes
 import functools
+import hashlib
 import re
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Literal
 
 from .errors import ToolchainError
@@ -24,6 +26,8 @@ _ERROR = re.compile(r"^.*\((?P<line>[0-9]+)\): (?:catastrophic )?error\b", re.MU
 _CARET = re.compile(r"\s*\^\s*")
 _INDENT = 2  # NVRTC quotes the faulty line behind two blanks
 _PROBE = "1-not-a-macro"
+#: The folder of sources that may include files: there is none of this name.
+_NOWHERE = "/nowhere/"
 
 
 def version() -> str:
@@ -81,20 +85,72 @@ def compile_object(source: str, name: str, arch: str, folders: tuple[str, ...]) 
     require_architecture(arch)
     own = tuple(option for option in OPTIONS if option not in ("--minimal", "--no-source-include"))
     options = (*own, f"--gpu-architecture={arch}", "--relocatable-device-code=true", *(f"-I{f}" for f in folders))
-    return _run(source, f"/nowhere/{name}", options, "cubin")
+    options = (*options, _seed(source, {}))
+    return _run(source, f"{_NOWHERE}{name}", options, "cubin")
 
 
-def _run(source: str, name: str, options: tuple[str, ...], emit: Literal["cubin", "ptx"]) -> Compiled:
+def compile_with_headers(
+    source: str,
+    name: str,
+    arch: str,
+    emit: Literal["cubin", "ptx"],
+    headers: Mapping[str, str],
+    folders: Sequence[str] = (),
+    entry: str | None = None,
+) -> tuple[Compiled, str | None]:
+    """Compile a user's CUDA C++, which includes `headers` by their names, and files that stand in `folders`.
+
+    `entry` is a kernel's name as C++ writes it, template arguments included; its name in the module is given back.
+    The source's own folder is one that does not exist, so a relative name finds nothing on this machine but a header
+    beside the one that includes it. Raises ToolchainError with the place of the first error, and ToolMissing.
+    """
+    require_architecture(arch)
+    target = arch if emit == "cubin" else arch.replace("sm_", "compute_", 1)
+    own = OPTIONS if not folders else tuple(o for o in OPTIONS if o != "--no-source-include")
+    options = (*own, f"--gpu-architecture={target}", *(f"-I{f}" for f in folders), _seed(source, headers))
+    lowered: dict[str, str] = {}
+    entries = () if entry is None else (entry,)
+    compiled = _run(source, f"{_NOWHERE}{name}", options, emit, headers, entries, lowered)
+    return compiled, None if entry is None else lowered[entry]
+
+
+def _seed(source: str, headers: Mapping[str, str]) -> str:
+    """An option by which names that are local to a source follow from it; NVRTC takes the process's number else."""
+    text = "\0".join((source, *(part for pair in sorted(headers.items()) for part in pair)))
+    return f"--frandom-seed={hashlib.sha256(text.encode('utf-8', 'replace')).hexdigest()[:16]}"
+
+
+def _run(
+    source: str,
+    name: str,
+    options: tuple[str, ...],
+    emit: Literal["cubin", "ptx"],
+    headers: Mapping[str, str] | None = None,
+    entries: Iterable[str] = (),
+    lowered: dict[str, str] | None = None,
+) -> Compiled:
     library = _library()
     text, label = require_text(source), require_text(name)
     program = ctypes.c_void_p()
-    _check(library.nvrtcCreateProgram(ctypes.byref(program), text, label, 0, None, None))
+    included = [(require_text(header), require_text(content)) for header, content in (headers or {}).items()]
+    count = len(included)
+    names = (ctypes.c_char_p * max(count, 1))(*(header for header, _ in included))
+    contents = (ctypes.c_char_p * max(count, 1))(*(content for _, content in included))
+    _check(library.nvrtcCreateProgram(ctypes.byref(program), text, label, count, contents, names))
     try:
+        wanted = [(entry, require_text(entry)) for entry in entries]
+        for _, expression in wanted:
+            _check(library.nvrtcAddNameExpression(program, expression))
         values = (ctypes.c_char_p * len(options))(*(option.encode() for option in options))
         status = library.nvrtcCompileProgram(program, len(options), values)
         log = _read(program, "ProgramLog").decode(errors="replace").rstrip("\0")
         if status:
             raise ToolchainError(log or _message(status), *_position(log))
+        for entry, expression in wanted:
+            found = ctypes.c_char_p()
+            _check(library.nvrtcGetLoweredName(program, expression, ctypes.byref(found)))
+            if lowered is not None and found.value is not None:
+                lowered[entry] = found.value.decode()
         if emit == "ptx":
             return Compiled(_read(program, "PTX").rstrip(b"\0"), log)
         return Compiled(_read(program, "CUBIN"), log)
@@ -152,6 +208,8 @@ def _library() -> ctypes.CDLL:
     number, texts = ctypes.POINTER(ctypes.c_int), ctypes.POINTER(ctypes.c_char_p)
     library.nvrtcCreateProgram.argtypes = [ctypes.POINTER(handle), text, text, ctypes.c_int, texts, texts]
     library.nvrtcCompileProgram.argtypes = [handle, ctypes.c_int, texts]
+    library.nvrtcAddNameExpression.argtypes = [handle, text]
+    library.nvrtcGetLoweredName.argtypes = [handle, text, ctypes.POINTER(text)]
     library.nvrtcDestroyProgram.argtypes = [ctypes.POINTER(handle)]
     library.nvrtcGetNumSupportedArchs.argtypes = [number]
     library.nvrtcGetSupportedArchs.argtypes = [number]
