@@ -10,6 +10,9 @@
 #else
 #define SCHED_FUNCTION inline
 #endif
+#endif
+#ifndef SCHED_DETAIL
+#define SCHED_DETAIL
 namespace sched {
 namespace detail {
 // Upper half of the full product.
