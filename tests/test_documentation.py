@@ -32,6 +32,7 @@ from sched_compiler.driver import CompileRequest, check_text, compile_spec
 from sched_compiler.presets import PRESETS
 from sched_compiler.spec import (
     Cluster,
+    ClusterLaunchControl,
     Dispatch,
     Dynamic,
     Expect,
@@ -215,19 +216,8 @@ def test_every_preset_is_documented() -> None:
 def test_every_key_of_the_language_is_documented() -> None:
     text = (ROOT / "docs" / "language.md").read_text(encoding="utf-8")
     models = (
-        Spec,
-        Order,
-        Split,
-        Param,
-        Static,
-        Table,
-        TableSource,
-        Dynamic,
-        Expect,
-        Cluster,
-        Dispatch,
-        Partitions,
-        Raster,
+        *(Spec, Order, Split, Param, Cluster, Partitions, Raster, Expect, TableSource),
+        *(Dispatch, Static, Table, Dynamic, ClusterLaunchControl),
     )
     for model in models:
         for name in (info.alias or name for name, info in model.model_fields.items()):

@@ -44,7 +44,7 @@ def _access(r: Operands) -> tuple[str, str, Type, int]:
             operation = modifier
         elif modifier not in _IGNORED and not modifier.startswith(("L1::", "L2::")):
             r.fail(f"{modifier!r} is not interpreted")
-    kind = r.type("bus", (8, 16, 32, 64))
+    kind = r.type("bus", (8, 16, 32, 64, 128))
     space = space.partition("::")[0]
     if vector * kind.bytes > 16:
         r.fail("accesses more than 16 bytes")
@@ -59,7 +59,7 @@ def _elements(r: Operands, operand: Operand, count: int) -> tuple[Operand, ...]:
     return operand.items
 
 
-def _address(r: Operands, operand: Operand, space: str) -> Read:
+def address_of(r: Operands, operand: Operand, space: str) -> Read:
     if not isinstance(operand, Address):
         r.fail("takes an address in brackets")
     bits = 32 if space == "shared" else 64
@@ -101,11 +101,11 @@ def load(r: Operands) -> Step:
             put(frame, mask, [rows[:, number].copy() for number in range(count)])
 
         return load_parameter
-    address = _address(r, r.operands[1], space)
+    address = address_of(r, r.operands[1], space)
 
     def load(frame: Frame, mask: Mask) -> None:
-        active, addresses = _active(r, frame, mask, address, space)
-        loaded = frame.memory.load(addresses, dtype, count, space, _fault(r, active))
+        active, addresses = active_addresses(r, frame, mask, address, space)
+        loaded = frame.memory.load(addresses, dtype, count, space, fault_of(r, active))
         if mask is not None:
             loaded = [_scatter(mask, values) for values in loaded]
         put(frame, mask, loaded)
@@ -130,12 +130,12 @@ def store(r: Operands) -> Step:
             np.copyto(space[:, part], rows, where=True if mask is None else mask[:, None])
 
         return store_parameter
-    address = _address(r, r.operands[0], space)
+    address = address_of(r, r.operands[0], space)
 
     def store(frame: Frame, mask: Mask) -> None:
-        active, addresses = _active(r, frame, mask, address, space)
-        values = [_of(read(frame).astype(dtype), active) for read in reads]
-        frame.memory.store(addresses, values, space, _fault(r, active))
+        active, addresses = active_addresses(r, frame, mask, address, space)
+        values = [values_of(read(frame).astype(dtype), active) for read in reads]
+        frame.memory.store(addresses, values, space, fault_of(r, active))
 
     return store
 
@@ -143,33 +143,34 @@ def store(r: Operands) -> Step:
 def atomic(r: Operands) -> Step:
     operation, space, kind, count = _access(r)
     kinds, change = _ATOMICS.get(operation, ("", None))
-    if change is None or kind.kind not in kinds or kind.bits < 32 or count != 1 or space not in ("", "global"):
+    whole = kind.bits in (32, 64) and count == 1
+    if change is None or kind.kind not in kinds or not whole or space not in ("", "global"):
         r.fail("is not interpreted")
     returns = r.instruction.opcode == "atom"
     r.count((3 if returns else 2) + (operation == "cas"))
     slot = r.target(r.operands[0], kind.bits).slot if returns else None
     at, *sources = r.operands[1:] if returns else r.operands
-    address = _address(r, at, space)
+    address = address_of(r, at, space)
     reads = [r.read(source, kind.bits) for source in sources]
 
     def atomic(frame: Frame, mask: Mask) -> None:
-        active, addresses = _active(r, frame, mask, address, space)
-        values = [_of(read(frame), active) for read in reads]
+        active, addresses = active_addresses(r, frame, mask, address, space)
+        values = [values_of(read(frame), active) for read in reads]
         dtype = UNSIGNED[kind.bits]
-        old = frame.memory.exchange(addresses, dtype, space, _fault(r, active), change, values)
+        old = frame.memory.exchange(addresses, dtype, space, fault_of(r, active), change, values)
         if slot is not None:
             write(frame, slot, old if mask is None else _scatter(mask, old), mask)
 
     return atomic
 
 
-def _active(r: Operands, frame: Frame, mask: Mask, address: Read, space: str) -> tuple[Array, Array]:
+def active_addresses(r: Operands, frame: Frame, mask: Mask, address: Read, space: str) -> tuple[Array, Array]:
     """The threads that take part, and the address of each."""
     active = np.arange(len(frame.specials["%ctaid.x"])) if mask is None else np.flatnonzero(mask)
-    addresses = _of(address(frame), active)
+    addresses = values_of(address(frame), active)
     if space == "shared":
-        ranks = _of(frame.specials["%cluster_ctarank"], active).astype(np.int64)
-        addresses = frame.memory.shared_addresses(addresses, active, ranks, _fault(r, active))
+        ranks = values_of(frame.specials["%cluster_ctarank"], active).astype(np.int64)
+        addresses = frame.memory.shared_addresses(addresses, active // frame.threads.block, ranks, fault_of(r, active))
     return active, addresses
 
 
@@ -188,14 +189,14 @@ def map_address(r: Operands) -> Step:
     return map_address
 
 
-def _fault(r: Operands, active: Array) -> Callable[[int, int, str], NoReturn]:
+def fault_of(r: Operands, active: Array) -> Callable[[int, int, str], NoReturn]:
     def fault(place: int, address: int, reason: str) -> NoReturn:
         raise PtxTrap(reason, r.instruction.line, r.instruction.text, int(active[place]), address)
 
     return fault
 
 
-def _of(values: Array, active: Array) -> Array:
+def values_of(values: Array, active: Array) -> Array:
     """The values of the active threads, in their order."""
     return values[active] if len(values) > 1 else np.repeat(values, len(active))
 

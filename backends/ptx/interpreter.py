@@ -1,8 +1,9 @@
 """Runs PTX without a GPU: an independent reading of what the emitter prints.
 
-One thread stands for each block. All threads advance together, one NumPy operation for each instruction: those whose
-next instruction comes first in the text go first, so that threads that took different ways meet again as early as
-they can. Every access to memory is checked, and every operand was when the module was read.
+One thread stands for each block, or all of a block's where they have to do with one another. All threads advance
+together, one NumPy operation for each instruction: those whose next instruction comes first in the text go first, so
+that threads that took different ways meet again as early as they can. Every access to memory is checked, and every
+operand was when the module was read.
 """
 
 from __future__ import annotations
@@ -16,10 +17,11 @@ import numpy.typing as npt
 
 from .arithmetic import UNSIGNED
 from .memory import Array, Memory
-from .operands import Frame, Mask, Step
+from .operands import Control, Frame, Mask, Step
 from .parser import parse
-from .semantics import Control, compile_function
+from .semantics import compile_function
 from .syntax import Function, Instruction, Parameter, PtxError, PtxTrap, Source
+from .waiting import WARP, Threads
 
 __all__ = ["Module", "PtxError", "PtxTrap"]
 
@@ -27,6 +29,7 @@ __all__ = ["Module", "PtxError", "PtxTrap"]
 STEP_LIMIT = 10_000_000
 
 _END = sys.maxsize  # the place of a thread that has returned
+_WAITS = _END - 1  # that of a thread that is set aside
 _DEPTH_LIMIT = 64  # of calls
 _UNSET = 0xA5  # every byte of a register before it is written: a wrong value, and a visible one
 
@@ -65,23 +68,28 @@ class Module:
         args: Sequence[int | Array],
         cluster_size: int = 1,
         *,
+        threads: int = 1,
+        answers: Mapping[int, Sequence[int]] | None = None,
         step_limit: int = STEP_LIMIT,
     ) -> None:
-        """Run thread 0 of each of these blocks of a grid of `nctaid` blocks in x, whole clusters one after another.
+        """Run the first `threads` of each of these blocks of a grid of `nctaid` blocks in x, whole clusters in turn.
 
-        An integer argument is passed as it is; an array is what a pointer argument points to, and is written in place.
+        `answers` are what the queue of clusters answers each cluster: CTA ids, 4294967295 where none is left. An
+        integer argument is passed as it is; an array is what a pointer argument points to, and is written in place.
         Raises PtxTrap for a fault of the program, and ValueError for a launch that a device would refuse.
         """
         function = self._function(entry, is_entry=True)
         if len(args) != len(function.parameters):
             raise ValueError(f"{entry} takes {len(function.parameters)} arguments, not {len(args)}")
-        specials = _specials(function, ctaids, nctaid, cluster_size)
+        specials = _specials(function, ctaids, nctaid, cluster_size, threads)
         memory = self._memory.copy()
         if self._source.shared_bytes:
             memory.share(len(ctaids), self._source.shared_bytes)
         spaces = [_argument(p, memory.bind(a) if isinstance(a, np.ndarray) else a)
                   for p, a in zip(function.parameters, args, strict=True)]  # fmt: skip
-        run = _Run(self._source.functions, self._code, memory, specials, len(ctaids), step_limit)
+        first = int(ctaids[0]) // cluster_size if len(ctaids) else 0
+        group = Threads(len(ctaids) * threads, threads, cluster_size, first, answers or {})
+        run = _Run(self._source.functions, self._code, memory, specials, group, step_limit)
         run.execute(function, run.frame(function, spaces), None)
 
     def call(self, name: str, args: Sequence[Array], *, step_limit: int = STEP_LIMIT) -> npt.NDArray[np.uint8]:
@@ -95,8 +103,8 @@ class Module:
         lanes = len(args[0]) if args else 1
         nowhere = np.zeros(lanes, np.uint32)
         run = _Run(
-            self._source.functions, self._code, self._memory.copy(), {"%ctaid.x": nowhere, "%tid.x": nowhere}, lanes,
-            step_limit,
+            self._source.functions, self._code, self._memory.copy(), {"%ctaid.x": nowhere, "%tid.x": nowhere},
+            Threads(lanes), step_limit,
         )  # fmt: skip
         rows = [np.ascontiguousarray(a).reshape(lanes, -1).view(np.uint8) for a in args]
         return run.call(function, rows, None)[0]
@@ -125,14 +133,16 @@ class _Run:
         code: Mapping[str, list[Step | Control]],
         memory: Memory,
         specials: Mapping[str, Array],
-        lanes: int,
+        threads: Threads,
         step_limit: int,
     ) -> None:
         self.functions = functions
         self.code = code
         self.memory = memory
         self.specials = specials
-        self.lanes = lanes
+        self.threads = threads
+        self.lanes = lanes = threads.lanes
+        self.held = np.zeros(lanes, dtype=np.int64)  # where those wait that are set aside
         self.left = step_limit
         self.depth = 0
         self.exited = np.zeros(lanes, dtype=np.bool_)
@@ -142,7 +152,7 @@ class _Run:
         registers = [np.full(self.lanes * (bits + 7 >> 3), _UNSET if bits > 1 else 0, np.uint8).view(UNSIGNED[bits])
                      for bits in function.registers]  # fmt: skip
         rest = [np.full((self.lanes, size), _UNSET, np.uint8) for size in function.spaces[len(spaces) :]]
-        return Frame(registers, [*spaces, *rest], self.specials, self.memory)
+        return Frame(registers, [*spaces, *rest], self.specials, self.memory, self.threads)
 
     def call(self, function: Function, rows: Sequence[Array], mask: Mask) -> list[npt.NDArray[np.uint8]]:
         """Run a device function on these bytes for each argument; gives the bytes of each result."""
@@ -171,12 +181,38 @@ class _Run:
             place = int(places.min()) if self.lanes else _END
             if place == _END:
                 return
+            if place == _WAITS:
+                self._wake(function, code, frame, places)
+                continue
             group = places == place
             others = places[~group]
             if others.size:
                 self._advance(function, code, length, frame, places, place, int(others.min()), group)
             else:
                 self._advance(function, code, length, frame, places, place, _END, None)
+
+    def _wake(self, function: Function, code: list[Step | Control], frame: Frame, places: Array) -> None:
+        """Nobody else can go on: those do whose wait is over."""
+        self.threads.ended = places == _END
+        waiting = np.flatnonzero(places == _WAITS)
+        held = self.held[waiting]
+        some = False
+        for place in np.unique(held).tolist():
+            step, lanes = code[place], waiting[held == place]
+            assert isinstance(step, Control)
+            assert step.ready is not None
+            lanes = lanes[step.ready(frame, lanes)]
+            if not len(lanes):
+                continue
+            some = True
+            places[lanes] = place + 1
+            if step.passed is not None:
+                mask = np.zeros(self.lanes, dtype=np.bool_)
+                mask[lanes] = True
+                step.passed(frame, mask)
+        if not some:
+            mask = places == _WAITS
+            self._trap(function.body[int(held[0])], "every thread that is left waits", mask)
 
     def _advance(
         self,
@@ -211,9 +247,14 @@ class _Run:
                 places[everyone] = place + 1
                 places[taken] = step.target
                 return
-            if taken is _NOBODY:
+            if taken is _NOBODY or (step.threaded and self.threads.block == 1):
                 place += 1
                 continue
+            if step.kind == "wait":
+                places[everyone] = place + 1
+                aside: Mask | slice = slice(None) if taken is None else taken
+                places[aside], self.held[aside] = _WAITS, place
+                return
             if step.kind == "call":
                 self._call(step, frame, taken)
                 if not self.exited.any():
@@ -271,7 +312,7 @@ def _argument(parameter: Parameter, value: int) -> Array:
     return np.frombuffer(data, dtype=np.uint8).reshape(1, -1)
 
 
-def _specials(function: Function, ctaids: Array, nctaid: int, cluster_size: int) -> dict[str, Array]:
+def _specials(function: Function, ctaids: Array, nctaid: int, cluster_size: int, threads: int) -> dict[str, Array]:
     """The special registers, for a grid in x. Raises ValueError for a grid that a device would refuse."""
     if nctaid < 1 or nctaid >= 1 << 31:
         raise ValueError(f"a grid has 1 to 2147483647 blocks in x, not {nctaid}")
@@ -286,13 +327,18 @@ def _specials(function: Function, ctaids: Array, nctaid: int, cluster_size: int)
     def constant(value: int) -> Array:
         return np.array([value], dtype=np.uint32)
 
-    blocks = np.asarray(ctaids).astype(np.uint32)
-    threads = function.required_threads or (1, 1, 1)
+    blocks = np.repeat(np.asarray(ctaids).astype(np.uint32), threads)
+    shape = function.required_threads or (threads, 1, 1)
     zero, one = constant(0), constant(1)
-    found = {"%laneid": zero, "%cluster_ctarank": blocks % cluster_size, "%cluster_nctarank": constant(cluster_size)}
-    for axis, in_block in zip("xyz", threads, strict=True):
+    thread = zero if threads == 1 else np.tile(np.arange(threads, dtype=np.uint32), len(ctaids))
+    found = {
+        "%laneid": thread % WARP,
+        "%cluster_ctarank": blocks % cluster_size,
+        "%cluster_nctarank": constant(cluster_size),
+    }
+    for axis, in_block in zip("xyz", shape, strict=True):
         first = axis == "x"
-        found[f"%tid.{axis}"] = zero
+        found[f"%tid.{axis}"] = thread if first else zero
         found[f"%ntid.{axis}"] = constant(in_block)
         found[f"%ctaid.{axis}"] = blocks if first else zero
         found[f"%nctaid.{axis}"] = constant(nctaid) if first else one

@@ -46,22 +46,22 @@ class Memory:
     def __init__(self) -> None:
         self._regions: list[Region] = []
         self._shared = 0  # where the blocks' shared memories lie, one after another
-        self._window = 0
+        self.window = 0  # bytes of each
 
     def share(self, blocks: int, size: int) -> None:
         """Give each block `size` bytes of shared memory, with a value in them that shows."""
-        self._window = size
+        self.window = size
         self._shared = self.bind(np.full(blocks * size, 0xA5, dtype=np.uint8), "shared")
 
     def shared_addresses(self, addresses: Array, blocks: Array, ranks: Array, fault: Fault) -> Array:
         """Addresses in the shared memory of these blocks, or of others of their clusters, as `load` takes them."""
         mapped, offsets = addresses >> SHARED_BITS, (addresses & ((1 << SHARED_BITS) - 1)).astype(np.int64)
-        outside = offsets >= self._window
+        outside = offsets >= self.window
         if outside.any():
             place = int(outside.argmax())
-            fault(place, int(addresses[place]), f"outside the {self._window} bytes of shared memory")
+            fault(place, int(addresses[place]), f"outside the {self.window} bytes of shared memory")
         owners = np.where(mapped == 0, blocks, blocks - ranks + mapped.astype(np.int64) - 1)
-        return (self._shared + owners * self._window + offsets).astype(np.uint64)
+        return (self._shared + owners * self.window + offsets).astype(np.uint64)
 
     def bind(self, array: Array, space: str = "global") -> int:
         """Give `array` an address; the same array twice has one address."""
@@ -75,7 +75,7 @@ class Memory:
         """The same regions, to which others can be added."""
         other = Memory()
         other._regions = list(self._regions)
-        other._shared, other._window = self._shared, self._window
+        other._shared, other.window = self._shared, self.window
         return other
 
     def load(self, addresses: Array, dtype: np.dtype[Any], count: int, space: str, fault: Fault) -> list[Array]:

@@ -7,14 +7,17 @@ PtxErrors with a line, before anything runs.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
-from typing import NoReturn, TypeAlias
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, NoReturn, TypeAlias
 
 import numpy as np
 
 from .arithmetic import UNSIGNED
 from .memory import Array, Memory
 from .syntax import TYPES, Function, Immediate, Instruction, Not, Operand, PtxError, Register, Special, Symbol, Type
+
+if TYPE_CHECKING:
+    from .waiting import Threads
 
 Mask: TypeAlias = "Array | None"  # which threads take part; None for all of them
 
@@ -30,10 +33,28 @@ class Frame:
     spaces: list[Array]
     specials: Mapping[str, Array]
     memory: Memory
+    threads: Threads
 
 
 Step: TypeAlias = Callable[[Frame, Mask], None]
 Read: TypeAlias = Callable[[Frame], Array]
+
+
+@dataclass(frozen=True, slots=True)
+class Control:
+    """An instruction that says where to go on, or when: `kind` is bra, call, ret, exit, trap or wait."""
+
+    kind: str
+    instruction: Instruction
+    guard: Read | None
+    target: int = 0  # bra: number of the instruction
+    function: str = ""  # call
+    arguments: tuple[Read, ...] = ()  # call: rows of bytes, or values
+    results: tuple[Callable[[Frame, Mask, Array], None], ...] = field(default=())
+    #: wait: which of these threads, all those that wait here, may go on; and what happens to them.
+    ready: Callable[[Frame, Array], Array] | None = None
+    passed: Step | None = None
+    threaded: bool = False  # wait: a block of one thread does not
 
 
 def write(frame: Frame, slot: int, values: Array, mask: Mask) -> None:
@@ -60,6 +81,10 @@ class Operands:
     def count(self, *allowed: int) -> None:
         if len(self.operands) not in allowed:
             self.fail(f"takes {' or '.join(map(str, allowed))} operands")
+
+    def guard(self) -> Read | None:
+        guard = self.instruction.guard
+        return None if guard is None else self.read(guard, 1)
 
     def type(self, kinds: str, widths: tuple[int, ...], modifier: str | None = None) -> Type:
         if modifier is None:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import re
 from bisect import bisect_right
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import NoReturn
 
 from .syntax import (
@@ -76,7 +76,7 @@ class _Parser:
         self.at = 0
         self.source = Source()
         self.function = Function("", False, 0)
-        self.scopes: list[dict[str, Register | Parameter]] = []
+        self.scopes: list[dict[str, Register | Parameter | Symbol]] = []
         self.directives: dict[str, Callable[[], None]] = {
             ".version": self._version,
             ".target": self._target,
@@ -289,27 +289,39 @@ class _Parser:
         self._declare(name, register)
         return register
 
-    def _block(self) -> None:
-        """Statements up to the closing brace, in a scope of their own."""
+    def _block(self, nested: bool = False) -> None:
+        """Statements up to the closing brace, in a scope of their own, also for labels where it is `nested`."""
         if len(self.scopes) > _DEEPEST:
             self._fail("blocks are nested too deeply")
-        self.scopes.append({})
+        self.scopes.append({name: Symbol(f"{name}@{at}") for name, at in self._labels()} if nested else {})
         while not self._take("}"):
             token = self.tokens[self.at]
             if token == "{":
                 self.at += 1
-                self._block()
+                self._block(nested=True)
             elif token.startswith("."):
                 self.at += 1
                 self._local(token)
             elif self.tokens[self.at + 1 : self.at + 2] == [":"]:
-                if token in self.function.labels:
+                symbol = self.scopes[-1].get(token)
+                label = symbol.name if isinstance(symbol, Symbol) else token
+                if label in self.function.labels:
                     self._fail(f"label {token} stands twice")
-                self.function.labels[token] = len(self.function.body)
+                self.function.labels[label] = len(self.function.body)
                 self.at += 2
             else:
                 self._instruction()
         self.scopes.pop()
+
+    def _labels(self) -> Iterator[tuple[str, int]]:
+        """The labels of the block that begins here, each with its place; not those of blocks in it."""
+        depth = 0
+        for at in range(self.at, len(self.tokens) - 1):
+            depth += {"{": 1, "}": -1}.get(self.tokens[at], 0)
+            if depth < 0:
+                return
+            if depth == 0 and self.tokens[at + 1] == ":":
+                yield self.tokens[at], at
 
     def _local(self, directive: str) -> None:
         if directive == ".reg":

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
 
 import numpy as np
 
@@ -11,21 +10,9 @@ from . import arithmetic
 from .access import atomic, load, map_address, store
 from .arithmetic import UNSIGNED
 from .memory import Array
-from .operands import Frame, Mask, Operands, Read, Step, write
-from .syntax import Function, Group, Immediate, Instruction, Operand, Pair, Parameter, PtxTrap, Register, Symbol
-
-
-@dataclass(frozen=True, slots=True)
-class Control:
-    """An instruction that says where to go on: `kind` is bra, call, ret, exit or trap."""
-
-    kind: str
-    instruction: Instruction
-    guard: Read | None
-    target: int = 0  # bra: number of the instruction
-    function: str = ""  # call
-    arguments: tuple[Read, ...] = ()  # call: rows of bytes, or values
-    results: tuple[Callable[[Frame, Mask, Array], None], ...] = field(default=())
+from .operands import Control, Frame, Mask, Operands, Read, Step, write
+from .syntax import Function, Group, Immediate, Operand, Pair, Parameter, PtxTrap, Register, Symbol
+from .waiting import launch_control, mbarrier, meet, store_async
 
 
 def compile_function(function: Function, addresses: Mapping[str, int]) -> list[Step | Control]:
@@ -38,7 +25,7 @@ def _compile(r: Operands) -> Step | Control:
     if opcode in ("bra", "call", "ret", "exit", "trap"):
         return _control(r)
     step = _FORMS.get(opcode, _operation)(r)
-    return step if guard is None else _guarded(step, r.read(guard, 1))
+    return step if guard is None or isinstance(step, Control) else _guarded(step, r.read(guard, 1))
 
 
 def _operation(r: Operands) -> Step:
@@ -210,11 +197,13 @@ def _unpack(r: Operands, target: Group, source: Operand, bits: int) -> Step:
     return unpack
 
 
-def _wait(r: Operands) -> Step:
-    """Threads run one to a block, in step: they have nobody to wait for."""
-    if "red" in r.instruction.modifiers:
-        r.fail("is not interpreted")
+def _nothing(r: Operands) -> Step:
+    """What orders accesses, or passes time, is nothing to threads of which one acts at a time."""
     return lambda frame, mask: None
+
+
+def _store(r: Operands) -> Step:
+    return store_async(r) if r.instruction.modifiers[:1] == ("async",) else store(r)
 
 
 def _guarded(step: Step, guard: Read) -> Step:
@@ -230,7 +219,7 @@ def _guarded(step: Step, guard: Read) -> Step:
 
 def _control(r: Operands) -> Control:
     instruction = r.instruction
-    guard = None if instruction.guard is None else r.read(instruction.guard, 1)
+    guard = r.guard()
     if set(instruction.modifiers) - {"uni"}:
         r.fail("is not interpreted")
     if instruction.opcode == "call":
@@ -291,9 +280,9 @@ def _result(r: Operands, operand: Operand) -> Callable[[Frame, Mask, Array], Non
 
 
 #: Instructions that are no plain operation on values of one type.
-_FORMS: dict[str, Callable[[Operands], Step]] = {
+_FORMS: dict[str, Callable[[Operands], Step | Control]] = {
     "ld": load,
-    "st": store,
+    "st": _store,
     "mapa": map_address,
     "atom": atomic,
     "red": atomic,
@@ -305,5 +294,9 @@ _FORMS: dict[str, Callable[[Operands], Step]] = {
     "lop3": _lop3,
     "div": _divide,
     "rem": _divide,
-    **dict.fromkeys(("bar", "barrier", "membar", "fence", "nanosleep"), _wait),
+    "bar": meet,
+    "barrier": meet,
+    "mbarrier": mbarrier,
+    "clusterlaunchcontrol": launch_control,
+    **dict.fromkeys(("membar", "fence", "nanosleep"), _nothing),
 }

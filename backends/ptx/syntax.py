@@ -39,7 +39,7 @@ class PtxTrap(Exception):  # noqa: N818 - the name that hardware has for it
 
 @dataclass(frozen=True, slots=True)
 class Type:
-    """A fundamental type: kind `u`, `s` or `b` with 8 to 64 bits, or kind `pred` with one."""
+    """A fundamental type: kind `u`, `s` or `b` with 8 to 64 bits, `b` with 128, or kind `pred` with one."""
 
     kind: str
     bits: int
@@ -52,7 +52,8 @@ class Type:
         return self.kind if self.kind == "pred" else f"{self.kind}{self.bits}"
 
 
-TYPES = {f"{kind}{bits}": Type(kind, bits) for kind in "usb" for bits in (8, 16, 32, 64)} | {"pred": Type("pred", 1)}
+TYPES = {f"{kind}{bits}": Type(kind, bits) for kind in "usb" for bits in (8, 16, 32, 64)}
+TYPES |= {"b128": Type("b", 128), "pred": Type("pred", 1)}
 
 
 @dataclass(frozen=True, slots=True)
