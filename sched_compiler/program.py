@@ -132,7 +132,8 @@ def _invariants(roots: Iterable[Expr], params: set[str]) -> list[Expr]:
         if (
             node.op == "const"
             or (node.op == "var" and node.attr in params)
-            or (node.args and all(a.id in fixed for a in node.args))
+            # an element is read where it is known to be there, which may be in the loop alone
+            or (node.args and node.op != "load" and all(a.id in fixed for a in node.args))
         ):
             fixed.add(node.id)
     wanted = {r.id for r in roots} | {a.id for node in order if node.id not in fixed for a in node.args}

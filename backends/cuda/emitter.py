@@ -120,7 +120,7 @@ class _Header:
         #: what a worker keeps beside its index: type, name, variable
         self.state = [(CTYPE[v.dtype.name], str(v.attr).removeprefix("$"), v) for v in schedule.dispatch.state]
         self.inputs |= {str(v.attr): name for _, name, v in self.state}
-        consumers = [] if self.ring is None else [_not_a_member(safe(c.name)) for c in self.ring.consumers]
+        consumers = [] if self.ring is None else [safe(c.name) for c in self.ring.consumers]
         self.consumers = [launch_control.free_name(name, self.struct) for name in consumers]
         self.invariants = [(CTYPE[e.dtype.name], f"k{n}", e) for n, e in enumerate(program.invariants)]
 
@@ -137,7 +137,7 @@ class _Header:
             body += queue.started(self.program)
         # arguments are not called like members: users may compile with -Wshadow
         arguments = [f"{t} {n}" if v is None else f"{t} {n}_" for t, n, v in self.arguments]
-        if not any(re.search(r"\bworker\b", line) for line in body):  # there are no workers
+        if self.ring is None and not any(re.search(r"\bworker\b", line) for line in body):  # there are no workers
             arguments[0] = "unsigned"
         initialisers = "".join(f"{', ' if k else ' : '}{n}({n}_)" for k, (_, n) in enumerate(self.kept))
         explicit = "explicit " if len(self.arguments) == 1 else ""

@@ -27,9 +27,10 @@ PRELUDE = """\
 #endif
 """
 _HOST = "!defined(__CUDACC__) && !defined(__CUDACC_RTC__)"
-#: Names that the ring and its consumers' handles have for themselves.
+#: Names that the schedule, the ring and its consumers' handles have for themselves.
 _RING_MEMBER = re.compile(
-    r"Ring|Place|place|init|schedule|ring|depth|ctas|none|memory|own|answers|at|elected|thread|tiles|counter|clusters"
+    r"Ring|Place|place|init|schedule|ring|depth|ctas|none|memory|own|answers|at|elected|thread|tiles|counter|clusters|"
+    r"Index|Tile|index|index_to_tile|in_bounds|items|next|rank|tile|tile_to_index|valid|[kt][0-9]+|p_.*"
 )
 
 
@@ -51,11 +52,12 @@ def usage(program: Program, struct: str, arguments: str, names: Sequence[str]) -
     dispatch, found = program.schedule.dispatch, described(program, names, "hardware")
     assert isinstance(dispatch, ClusterLaunchControl)
     own = f" && blockIdx.x % {found.ring.ctas}u == 0" if found.ring.ctas > 1 else ""
+    counter = "counter" if dispatch.fallback else "nullptr"
     lines = [
         "  __shared__ sched::{0}::Ring ring;",
         f"  const sched::{{0}} s{f'({arguments})' if arguments else ''};",
         "  ring.init();  // all threads of the cluster",
-        f"  if (threadIdx.x == 0{own}) ring.schedule(counter, s.items());  // a warp of its own",
+        f"  if (threadIdx.x == 0{own}) ring.schedule({counter}, s.items());  // a warp of its own",
     ]
     for role, name, first in zip(found.consumers, names, found.starts, strict=True):
         here = f"threadIdx.x == {first}"
@@ -67,16 +69,17 @@ def usage(program: Program, struct: str, arguments: str, names: Sequence[str]) -
             f"    for (sched::{{0}}::{name} w(s, ring{thread}); w.valid(); w.next()) {{{{ auto t = w.tile(); ... }}}}",
         ]
     ctas = f" of {found.ring.ctas} CTAs" if found.ring.ctas > 1 else ""
+    when = f"From sm_{HARDWARE_QUEUE} on launch" if dispatch.fallback else "Launch"
     lines += [
         "",
-        f"Launch one cluster{ctas} for each item, along x; most are cancelled by others. `counter` may be null.",
+        "Every consumer takes every item, and walks to the end: a slot is free when all of them have read it.",
+        f"{when} one cluster{ctas} for each item, along x; others cancel most of them.",
     ]
     if dispatch.fallback:
         lines += [
-            f"Below sm_{HARDWARE_QUEUE} launch any number of clusters instead; `counter` is in global memory and zero",
-            "before the first launch, and the kernel sets it back.",
+            "`counter` may be null there. Below, launch any number of clusters; `counter` is in global memory, zero",
+            "before the first launch, and set back by every launch.",
         ]
-    lines.append("Every consumer takes every item; a slot is free again when all of them have read it.")
     return [line.format(struct) for line in lines]
 
 

@@ -15,7 +15,6 @@ import pytest
 
 from backends.launch import Device
 from sched_compiler import driver, registry
-from sched_compiler.program import TRACE_BLOCK
 
 REPLAYS = 100
 WORKERS = 132
@@ -53,7 +52,7 @@ def test_a_graph_can_be_replayed(tiles: int, cluster: int, backend: str, device:
         values = (places[0], places[1], capacity, 0, ctas, places[2])
         kinds = (ctypes.c_uint64, ctypes.c_uint64, ctypes.c_uint64, ctypes.c_uint32, ctypes.c_uint32, ctypes.c_uint64)
         call("cuStreamBeginCapture", stream, device._driver.CUstreamCaptureMode.CU_STREAM_CAPTURE_MODE_GLOBAL)
-        call("cuLaunchKernel", function, ctas, 1, 1, TRACE_BLOCK, 1, 1, 0, stream, (values, kinds), 0)
+        call("cuLaunchKernel", function, ctas, 1, 1, checked.program.block, 1, 1, 0, stream, (values, kinds), 0)
         graph = call("cuStreamEndCapture", stream)
         runs = call("cuGraphInstantiate", graph, 0)
         for _ in range(REPLAYS):

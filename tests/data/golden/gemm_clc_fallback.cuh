@@ -9,10 +9,10 @@
 //   if (threadIdx.x >= 64 && threadIdx.x < 192)
 //     for (sched::gemm_clc_fallback::epilogue w(s, ring, threadIdx.x - 64); w.valid(); w.next()) { auto t = w.tile(); ... }
 //
-// Launch one cluster of 2 CTAs for each item, along x; most are cancelled by others. `counter` may be null.
-// Below sm_100 launch any number of clusters instead; `counter` is in global memory and zero
-// before the first launch, and the kernel sets it back.
-// Every consumer takes every item; a slot is free again when all of them have read it.
+// Every consumer takes every item, and walks to the end: a slot is free when all of them have read it.
+// From sm_100 on launch one cluster of 2 CTAs for each item, along x; others cancel most of them.
+// `counter` may be null there. Below, launch any number of clusters; `counter` is in global memory, zero
+// before the first launch, and set back by every launch.
 //
 // A worker is a cluster of 2 CTAs. Items: ((m_tiles + 1) // 2) * 24.
 #pragma once
