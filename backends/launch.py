@@ -10,8 +10,9 @@ from typing import Any, TypeAlias
 import numpy as np
 import numpy.typing as npt
 
-from backends.tracing import arguments, restored, run_trace_kernel
-from sched_compiler.program import TRACE_BLOCK, Program
+from backends.tracing import arguments, counter, restored, run_trace_kernel
+from sched_compiler.evaluate import evaluate
+from sched_compiler.program import Program
 from sched_compiler.registry import BackendError, ToolMissingError, TraceRequest, get
 
 _CTYPES: dict[str, Any] = {
@@ -112,15 +113,20 @@ class Device:
 
     def trace(self, cubin: bytes, program: Program, request: TraceRequest) -> list[npt.NDArray[np.int64]]:
         """Launch the trace kernel of `cubin`, as many CTAs as the schedule asks for, and follow the given workers."""
-        grid = request.workers * program.schedule.cluster_size
-        params = arguments(program, request)
+        schedule, source = program.schedule, program.source(self.arch)
+        grid = request.workers * schedule.worker_ctas
+        items = int(evaluate([schedule.items], dict(request.values))[0][0])
+        if source == "hardware" and request.workers != items:
+            raise BackendError(f"the hardware's queue takes one cluster for each of {items} items: launch so many")
+        drawn = counter(program, source)
+        params = arguments(program, request, drawn)
         with self.kernel(cubin, program.entry) as kernel:
 
             def launch(
                 tiles: npt.NDArray[np.generic], counts: npt.NDArray[np.uint64], capacity: int, first: int, ctas: int
             ) -> None:
                 fixed: list[Argument] = [tiles, counts, (capacity, "u64"), (first, "u32"), (ctas, "u32")]
-                kernel(grid, (TRACE_BLOCK, 1, 1), [*fixed, *params])
-                restored(program, params)
+                kernel(grid, (program.block, 1, 1), [*fixed, *params])
+                restored(drawn)
 
             return run_trace_kernel(program, request, launch)

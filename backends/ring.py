@@ -14,6 +14,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from sched_compiler.protocol import (
+    NONE_LEFT,
     RESPONSE_BYTES,
     Arm,
     Fence,
@@ -32,7 +33,7 @@ from sched_compiler.protocol import (
 #: The first PTX ISA release with all that is used here (relaxed arrivals, restricted fences).
 PTX_VERSION = "8.6"
 #: The index that stands for "nothing left".
-NONE = 0xFFFFFFFF
+NONE = NONE_LEFT
 #: Named barriers of a block; 0 is `__syncthreads`.
 NAMED_BARRIERS = 16
 

@@ -8,8 +8,10 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from sched_compiler.dispatch import ClusterLaunchControl
 from sched_compiler.evaluate import NUMPY, evaluate
 from sched_compiler.program import Program
+from sched_compiler.protocol import Source
 from sched_compiler.registry import BackendError, TraceRequest
 
 #: (tiles, counts, capacity, first, ctas): the kernel's first arguments; see `backends.cuda.emitter.trace_source`.
@@ -19,7 +21,7 @@ Launch = Callable[[npt.NDArray[np.generic], npt.NDArray[np.uint64], int, int, in
 def run_trace_kernel(program: Program, request: TraceRequest, launch: Launch) -> list[npt.NDArray[np.int64]]:
     """Follow workers, neighbours in one launch; launch again with more room where one visits more than its share."""
     schedule = program.schedule
-    size, width = schedule.cluster_size, len(schedule.axes) + 1
+    size, ctas, width = schedule.cluster_size, schedule.worker_ctas, len(schedule.axes) + 1
     items = int(evaluate([schedule.items], dict(request.values))[0][0])
     share = -(-items // max(request.workers, 1)) if items else 0
     rows: list[npt.NDArray[np.int64]] = []
@@ -30,33 +32,57 @@ def run_trace_kernel(program: Program, request: TraceRequest, launch: Launch) ->
     for first, workers in runs:
         capacity = share
         while True:
-            tiles = np.full((workers * size, capacity, width), -1, dtype=NUMPY[program.coord_type.name])
-            counts = np.zeros(workers * size, dtype=np.uint64)
-            launch(tiles, counts, capacity, first * size, workers * size)
+            tiles = np.full((workers * ctas, capacity, width), -1, dtype=NUMPY[program.coord_type.name])
+            counts = np.zeros(workers * ctas, dtype=np.uint64)
+            launch(tiles, counts, capacity, first * ctas, workers * ctas)
             most = int(counts.max(initial=0))
             if most <= capacity:
                 break
             capacity = most
         for w in range(workers):
-            block = tiles[w * size : (w + 1) * size, : int(counts[w * size])].astype(np.int64)
+            block = tiles[w * ctas : (w + 1) * ctas, : int(counts[w * ctas])].astype(np.int64)
+            if size < ctas:  # they take one tile together
+                if (block != block[:size]).any():
+                    raise BackendError(f"the CTAs of group {first + w} saw different tiles")
+                block = block[:size]
             rows.append(block.transpose(1, 0, 2).reshape(-1, width))
     return [rows[w] for w in request.follow] if schedule.dispatch.queue else rows
 
 
-def arguments(program: Program, request: TraceRequest) -> list[tuple[int, str] | npt.NDArray[Any]]:
+def answers_of(program: Program, request: TraceRequest) -> list[list[int]]:
+    """What the hardware's queue answers each worker of a ring, as the request says or else as if they asked in turn."""
+    dispatch = program.schedule.dispatch
+    assert isinstance(dispatch, ClusterLaunchControl)
+    if request.answers is not None:
+        return [list(answers) for answers in request.answers]
+    items = int(evaluate([program.schedule.items], dict(request.values))[0][0])
+    return dispatch.answers(items, request.workers)
+
+
+def counter(program: Program, source: Source | None = None) -> npt.NDArray[Any] | None:
+    """The counter that the trace kernel draws from; None where it has none. `source` answers a ring."""
+    dispatch = program.schedule.dispatch
+    if dispatch.ring is not None:
+        return np.zeros(1, dtype=np.uint32) if source == "counter" else None
+    return np.zeros(1, dtype=np.uint64) if dispatch.queue else None
+
+
+def arguments(
+    program: Program, request: TraceRequest, drawn: npt.NDArray[Any] | None
+) -> list[tuple[int, str] | npt.NDArray[Any]]:
     """The trace kernel's arguments after the first five: parameters with their types, tables, and the counter."""
     schedule = program.schedule
     found: list[tuple[int, str] | npt.NDArray[Any]] = [
         (request.values[p.name], p.var.dtype.name) for p in schedule.params
     ]
     found += [np.ascontiguousarray(request.tables[t.name], dtype=NUMPY[t.element.name]) for t in schedule.tables]
-    return [*found, np.zeros(1, dtype=np.uint64)] if schedule.dispatch.queue else found
+    return found if drawn is None else [*found, drawn]
 
 
-def restored(program: Program, given: Sequence[object]) -> None:
-    """Raise BackendError where a launch left the counter, the last argument, other than it found it."""
-    if program.schedule.dispatch.queue and isinstance(counter := given[-1], np.ndarray) and counter[0] != 0:
-        raise BackendError(f"the counter was left at {counter[0]}")
+def restored(drawn: npt.NDArray[Any] | None) -> None:
+    """Raise BackendError where a launch left the counter other than it found it."""
+    if drawn is not None and drawn[0] != 0:
+        raise BackendError(f"the counter was left at {drawn[0]}")
 
 
 def _runs(follow: Sequence[int]) -> Iterator[tuple[int, int]]:

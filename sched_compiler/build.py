@@ -6,14 +6,16 @@ from dataclasses import dataclass
 
 from sched_compiler.build_order import OrderBuilder
 from sched_compiler.diagnostics import Diagnostic
-from sched_compiler.dispatch import GRID_LIMIT, Dispatch, Dynamic, Single, Static
+from sched_compiler.dispatch import GRID_LIMIT, ClusterLaunchControl, Dispatch, Dynamic, Single, Static
 from sched_compiler.dispatch import Table as TableDispatch
 from sched_compiler.expr import S32, S64, Expr, Graph, RangeError, fit, to_text
 from sched_compiler.loader import LoadedSpec
 from sched_compiler.nest import Axis, Derived, Digit, Nest, same
+from sched_compiler.protocol import MOST_CTAS, Consumer, Ring, protocol
 from sched_compiler.prove import breaks_multiple
 from sched_compiler.schedule import INDEX, RANK, WORKERS, Parameter, Schedule, SpaceAxis, TableInput, tile_input
 from sched_compiler.source import Path
+from sched_compiler.spec import ClusterLaunchControl as ClcSpec
 from sched_compiler.spec import Order, Table
 from sched_compiler.translate import Translator
 
@@ -275,9 +277,10 @@ class _Builder:
 
     def _dispatch(self, items: Expr, cluster_size: int) -> Dispatch:
         spec = self.spec.dispatch
-        most = GRID_LIMIT // cluster_size
-        launched = self.g.var(WORKERS, 1, most)
+        where: Path
         result: Dispatch
+        ctas = cluster_size
+        launched = self.g.var(WORKERS, 1, GRID_LIMIT // ctas)
         if spec.single is not None:
             result, where = Single(items), ("dispatch", "single")
         elif spec.table is not None:
@@ -285,19 +288,45 @@ class _Builder:
         elif spec.dynamic is not None:
             where = ("dispatch", "dynamic")
             result = Dynamic(self._workers(spec.dynamic.workers, where) or launched, launched)
+        elif spec.clc is not None:
+            result, where = self._ring(spec.clc, items, cluster_size), ("dispatch", "clc")
+            ctas = result.ring.ctas
         else:
             assert spec.static is not None
             where = ("dispatch", "static")
             workers = self._workers(spec.static.workers, where)
             result = Static(workers or launched, fixed=workers is not None)
+        most = GRID_LIMIT // ctas
         if result.workers.hi > most:
             raise self.loaded.error(
                 "E052", where, "the grid may exceed what can be launched",
-                found=f"up to {result.workers.hi} workers of {cluster_size} CTA{'s' if cluster_size > 1 else ''}",
+                found=f"up to {result.workers.hi} workers of {ctas} CTA{'s' if ctas > 1 else ''}",
                 expected=f"at most {GRID_LIMIT} CTAs along x",
                 mend="use dispatch static, or narrow the parameters' ranges",
             )  # fmt: skip
         return result
+
+    def _ring(self, spec: ClcSpec, items: Expr, cluster_size: int) -> ClusterLaunchControl:
+        """One cluster for each item, and the ring through which its CTAs learn of others."""
+        ctas = cluster_size if spec.cta_group is None else spec.cta_group
+        if cluster_size > MOST_CTAS or (self.spec.cluster is not None and ctas != cluster_size):
+            shown = "cluster" if cluster_size > MOST_CTAS else "dispatch"
+            path: Path = ("cluster",) if shown == "cluster" else ("dispatch", "clc", "cta_group")
+            raise self.loaded.error(
+                "E050", path, "under dispatch clc the CTAs of a group are those of the cluster, and are 1 or 2",
+                found=f"a cluster of {cluster_size} CTAs, a group of {ctas}", expected=f"at most {MOST_CTAS} of both",
+                mend="make the cluster smaller" if shown == "cluster" else f"write `cta_group: {cluster_size}`",
+            )  # fmt: skip
+        ring = Ring(spec.depth, tuple(Consumer(name, threads) for name, threads in spec.consumers.items()), ctas)
+        arrivals = protocol(ring).empty
+        if spec.finish_arrivals not in (None, arrivals):
+            raise self.loaded.error(
+                "E054", ("dispatch", "clc", "finish_arrivals"), "a slot is free after another number of arrivals",
+                found=str(spec.finish_arrivals),
+                expected=f"{arrivals}: one of each of {len(ring.consumers)} consumers in each of {ctas} CTAs",
+                mend=f"write {arrivals}, or leave it out",
+            )  # fmt: skip
+        return ClusterLaunchControl(items, ring, spec.fallback is not None)
 
     def _workers(self, text: int | str, where: Path) -> Expr | None:
         """The number of workers; None where as many work as are launched."""

@@ -7,15 +7,17 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Iterator, Mapping
-from typing import Any
+from typing import Any, TypeGuard
 
 from pydantic import ValidationError
 
 from sched_compiler.faults import Faults, close_match, described
 from sched_compiler.formula import RESERVED, FormulaError, misplaced, names, parse
+from sched_compiler.protocol import MOST_CONSUMERS, MOST_CTAS, MOST_DEPTH, MOST_THREADS, WARP
 from sched_compiler.source import Data, Path
 from sched_compiler.spec import (
     Cluster,
+    ClusterLaunchControl,
     Dispatch,
     Dynamic,
     Expect,
@@ -91,6 +93,8 @@ def _type_mend(kind: str, path: Path, value: Any, expected: str) -> str | None:
         return f"give its range: `{path[-1]}: {{min: {value}, max: {value}}}`"
     if path == ("dispatch", "static") and scalar:
         return f"write `static: {{workers: {value}}}`"
+    if kind == "int_type" and path[:3] == ("dispatch", "clc", "consumers"):
+        return "write its number of threads: 1, or whole warps"
     if kind == "int_type" and path[:1] == ("cluster",) and isinstance(value, str):
         return "the shape of a cluster is fixed when compiling: write integers"
     return None
@@ -111,6 +115,7 @@ def _allowed(path: Path) -> list[str]:
         model = Expect
     elif path[0] == "dispatch":
         modes: dict[str, type[Model]] = {"single": Single, "static": Static, "table": Table, "dynamic": Dynamic}
+        modes["clc"] = ClusterLaunchControl
         model = modes.get(str(path[-1]), Dispatch)
     elif path[0] == "order":
         model = Order
@@ -151,6 +156,7 @@ def check_names(data: dict[str, Data], form: Mapping[str, Any], faults: Faults) 
             message = f"the range of `{param}` is empty: min is above max"
             faults.add("E012", ("params", param, "min"), message, found=str(low), expected=f"at most {high}")
     _check_tables(form, params, faults)
+    _check_ring(_mapping(_mapping(form.get("dispatch")).get("clc")), faults)
     if not preset:
         _check_axes(data, params, faults)
         _check_fused(_mapping(form.get("order")), ("order",), params, faults)
@@ -185,6 +191,39 @@ def _check_tables(form: Mapping[str, Any], params: Mapping[str, Data], faults: F
             expected = f"a list, or one of: {', '.join(tables)}" if tables else "a list, or the name of a table"
             mend = close_match(name, tables) or f"declare it: `tables: {{{name}: [...]}}`"
             faults.add("E047", path, "no table has this name", found=name, expected=expected, mend=mend)
+
+
+def _check_ring(clc: Mapping[str, Any], faults: Faults) -> None:
+    """Names and numbers of a ring's consumers, its depth and its group."""
+    path: Path = ("dispatch", "clc")
+    for key, most in (("depth", MOST_DEPTH), ("cta_group", MOST_CTAS)):
+        value = clc.get(key)
+        if _is_integer(value) and not 1 <= value <= most:
+            faults.add("E012", (*path, key), f"`{key}` is from 1 to {most}", found=str(value), expected=f"1 to {most}")
+    if "consumers" not in clc:
+        return
+    consumers, path = _mapping(clc["consumers"]), (*path, "consumers")
+    if clc["consumers"] == {} or len(consumers) > MOST_CONSUMERS:
+        message, expected = f"a ring has 1 to {MOST_CONSUMERS} consumers", "`{name: threads, ...}`"
+        faults.add("E012", path, message, found=str(len(consumers)), expected=expected)
+    warps = 1  # the scheduler's
+    for name, threads in consumers.items():
+        _identifier((*path, name), "a consumer", faults)
+        if not _is_integer(threads):
+            continue
+        if threads != 1 and (threads < 1 or threads % WARP):
+            message, whole = f"`{name}` has neither one thread nor whole warps", -(-max(threads, 1) // WARP) * WARP
+            expected = f"1, or a multiple of {WARP}"
+            faults.add("E012", (*path, name), message, found=str(threads), expected=expected, mend=f"write {whole}")
+        warps += -(-threads // WARP)
+    if warps * WARP > MOST_THREADS:
+        message = "a block has no room for these consumers, each with warps of its own, and a warp for the scheduler"
+        expected = f"at most {MOST_THREADS}"
+        faults.add("E052", path, message, found=f"{warps * WARP} threads", expected=expected, mend="use fewer threads")
+
+
+def _is_integer(value: Any) -> TypeGuard[int]:
+    return isinstance(value, int) and not isinstance(value, bool)
 
 
 def _check_axes(data: dict[str, Data], params: Mapping[str, Data], faults: Faults) -> None:

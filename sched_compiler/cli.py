@@ -96,6 +96,7 @@ def _parser() -> argparse.ArgumentParser:
     trace.add_argument("--set", action="append", default=[], metavar="NAME=VALUE", help="a run-time parameter")
     trace.add_argument("--table", action="append", default=[], metavar="NAME=FILE", help="a table given at launch")
     trace.add_argument("--workers", type=int, metavar="N", help="instead of the spec's number of workers")
+    trace.add_argument("--responses", metavar="FILE", help="of dispatch clc: for each worker, what the queue answers")
     trace.add_argument("--follow", metavar="W,W,...", help="only these workers")
     trace.add_argument("--engine", choices=("numpy", "cuda", "ptx", "gpu"), default="numpy")
     trace.add_argument("--format", choices=("text", "json"), default="text")
@@ -103,7 +104,7 @@ def _parser() -> argparse.ArgumentParser:
     emit = add("emit", _emit, "the schedule as text")
     emit.add_argument("spec", metavar="SPEC")
     emit.add_argument("--to", choices=("cuda", "ptx", "header", "validator", "json"), required=True)
-    emit.add_argument("--arch", default="sm_90a", help="the target of PTX (default sm_90a)")
+    emit.add_argument("--arch", default="sm_90a", help="the target of the kernel (default sm_90a)")
     emit.add_argument("-o", "--output", metavar="FILE", help="instead of standard output")
 
     compile_ = add("compile", _compile, "a spec to a cubin, with its manifest beside it")
@@ -268,6 +269,24 @@ def _table(path: str) -> Any:
         raise UsageError(f"cannot read {path}: {e}") from None
 
 
+def _responses(path: str) -> Any:
+    from sched_compiler.responses import read_responses
+
+    try:
+        return read_responses(Path(path))
+    except OSError as e:
+        raise UsageError(f"cannot read {path}: {e.strerror}") from None
+    except ValueError as e:
+        raise UsageError(f"--responses: cannot read {path}: {e}") from None
+
+
+def _require_clc(text: str, file: str, directory: Path) -> None:
+    from sched_compiler.loader import load
+
+    if load(text, file, directory).spec.dispatch.clc is None:
+        raise UsageError(f"--responses are those of dispatch clc, which {file} does not have")
+
+
 def _trace(arguments: argparse.Namespace) -> int:
     from sched_compiler import drawing
     from sched_compiler.diagnostics import SpecError
@@ -291,11 +310,14 @@ def _trace(arguments: argparse.Namespace) -> int:
     if arguments.follow is not None:
         follow = [_number(w, "--follow") for w in arguments.follow.split(",")]
     text, file = _read(arguments.spec)
+    responses = None if arguments.responses is None else _responses(arguments.responses)
     try:
+        if responses is not None:
+            _require_clc(text, file, _directory(arguments.spec))
         with _progress(f"tracing with {arguments.engine}"):
             result = trace(
                 text, file, values=values, workers=arguments.workers, engine=arguments.engine, follow=follow,
-                tables=tables, directory=_directory(arguments.spec),
+                tables=tables, directory=_directory(arguments.spec), responses=responses,
             )  # fmt: skip
     except SpecError as e:
         return _refuse(e, text, file)

@@ -10,13 +10,11 @@ from typing import Any
 
 from sched_compiler.checks import check_formula, declared_params
 from sched_compiler.faults import Faults, close_match, described, translated
-from sched_compiler.presets import PRESETS, UNAVAILABLE, Argument, ArgumentError, Preset
+from sched_compiler.presets import PRESETS, Argument, ArgumentError, Preset
 from sched_compiler.source import Data, Path
 from sched_compiler.spec import Dispatch, TableSource
 
-#: Modes of dispatch that the language names and this version does not have.
-_LATER_DISPATCH = ("clc",)
-_MODES = "single, static, table or dynamic"
+_MODES = "single, static, table, dynamic or clc"
 
 
 def composed(data: dict[str, Data], faults: Faults) -> dict[str, Any]:
@@ -87,10 +85,6 @@ def _use_preset(data: dict[str, Data], result: dict[str, Any], faults: Faults) -
     if not isinstance(uses, str):
         expected = f"one of: {', '.join(PRESETS)}"
         faults.add("E012", ("uses",), "`uses` must name a preset", found=described(uses), expected=expected)
-        return
-    if uses in UNAVAILABLE:
-        message, expected = f"the preset {uses} is not available in this version", f"one of: {', '.join(PRESETS)}"
-        faults.add("E015", ("uses",), message, found=uses, expected=expected)
         return
     preset = PRESETS.get(uses)
     if preset is None:
@@ -165,9 +159,9 @@ def _argument(
             message = f"`{argument.name}` must be {kind}"
             faults.add("E031", path, message, found=described(value), expected=preset.usage())
         return
-    if kind.dispatch and value == "grid":  # as many workers as are launched, as in a dispatch of the spec's own
+    if kind.dispatch and not kind.plain and value == "grid":  # as many as are launched, as in a spec's own dispatch
         return
-    if kind.minimum is not None and isinstance(value, str):
+    if kind.minimum is not None and isinstance(value, str) and not kind.plain:
         check_formula(value, path, faults, params, with_index=False)
         return
     if kind.minimum is None or isinstance(value, bool) or not isinstance(value, int) or value < kind.minimum:
@@ -276,8 +270,6 @@ def _table(value: Any, path: Path, place: Path, faults: Faults) -> Any:
 def _dispatch(dispatch: Data, faults: Faults) -> Any:
     """Write out the short forms of a dispatch; exactly one mode is left."""
     if isinstance(dispatch, str):
-        if dispatch in _LATER_DISPATCH:
-            return _later_dispatch(dispatch, ("dispatch",), faults, key=False)
         if dispatch not in Dispatch.model_fields:
             expected, mend = _MODES, close_match(dispatch, Dispatch.model_fields)
             found = described(dispatch)
@@ -289,18 +281,26 @@ def _dispatch(dispatch: Data, faults: Faults) -> Any:
     if not dispatch:
         faults.add("E011", ("dispatch",), "a dispatch has one mode", found="none", expected=_MODES)
         return {"single": {}}
-    later = [mode for mode in dispatch if mode in _LATER_DISPATCH]
-    for mode in later:
-        _later_dispatch(mode, ("dispatch", mode), faults, key=True)
-    modes = [mode for mode in dispatch if mode in Dispatch.model_fields or mode in later]
+    modes = [mode for mode in dispatch if mode in Dispatch.model_fields]
     for mode in modes[1:]:
         reason = "a dispatch has one mode"
         _exclude(("dispatch", modes[0]), ("dispatch", mode), faults, reason)
-    rest = {mode: {} if value is None else value for mode, value in dispatch.items() if mode not in later}
-    return rest if modes and modes[0] in rest else {"single": {}, **rest}
+    rest = {mode: {} if value is None else value for mode, value in dispatch.items()}
+    if isinstance(clc := rest.get("clc"), dict):
+        rest["clc"] = _clc(clc, faults)
+    return rest if modes else {"single": {}, **rest}
 
 
-def _later_dispatch(mode: str, path: Path, faults: Faults, *, key: bool) -> dict[str, Data]:
-    message = f"dispatch {mode} is not available in this version"
-    faults.add("E015", path, message, found=mode, expected=_MODES, key=key)
-    return {"single": {}}
+def _clc(clc: dict[str, Data], faults: Faults) -> dict[str, Any]:
+    """Write out the long form of a consumer: its number of threads; what is null has its default."""
+    result: dict[str, Any] = {key: value for key, value in clc.items() if value is not None}
+    if isinstance(consumers := result.get("consumers"), dict):
+        written: dict[str, Any] = {}
+        for name, value in consumers.items():
+            written[name] = value
+            if isinstance(value, dict) and list(value) == ["threads"]:
+                path: Path = ("dispatch", "clc", "consumers", name)
+                faults.origin[path] = translated((*path, "threads"), faults.origin)
+                written[name] = value["threads"]
+        result["consumers"] = written
+    return result

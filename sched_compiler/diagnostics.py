@@ -52,6 +52,8 @@ CODES: dict[str, str] = {
     "E050": "a cluster does not fit the space or the hardware",
     "E052": "the launch would exceed a limit of the hardware",
     "E053": "the architecture or backend is unknown",
+    "E054": "the arrivals that free a slot do not agree with the consumers",
+    "E055": "the architecture has no hardware for this dispatch",
     # E06x: verification
     "E060": "a tile is never visited",
     "E061": "a tile is visited more than once",

@@ -7,11 +7,12 @@ keeps is its index and the mode's own `state`; `start` and `advance` give a valu
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
 
 from sched_compiler.expr import Expr, Graph, fit
+from sched_compiler.protocol import NONE_LEFT, Ring, Source
 
 if TYPE_CHECKING:
     import numpy as np
@@ -19,6 +20,8 @@ if TYPE_CHECKING:
 
 #: Blocks of a grid along x (CUDA C++ Programming Guide, table of technical specifications).
 GRID_LIMIT = 2**31 - 1
+#: The first architectures with clusters in hardware, and with a queue of clusters that can be asked.
+CLUSTERS, HARDWARE_QUEUE = 90, 100
 
 #: Variables that a mode's expressions may use; no name that a user can give begins with `$`.
 WORKERS = "$workers"  # as many as are launched
@@ -57,6 +60,11 @@ class Dispatch(Protocol):
         ...
 
     @property
+    def ring(self) -> Ring | None:
+        """The ring through which items reach the threads of a worker, in place of `start` and `advance`."""
+        ...
+
+    @property
     def state(self) -> tuple[Expr, ...]:
         """The variables that a worker keeps beside its index."""
         ...
@@ -86,6 +94,7 @@ class Single:
     fixed: bool = True
     loops: bool = False
     queue: bool = False
+    ring: None = None
     state: tuple[Expr, ...] = ()
 
     def start(self, worker: Expr, items: Expr) -> tuple[Expr, ...]:
@@ -112,6 +121,7 @@ class Static:
     name: str = "static"
     loops: bool = True
     queue: bool = False
+    ring: None = None
     state: tuple[Expr, ...] = ()
 
     def start(self, worker: Expr, items: Expr) -> tuple[Expr, ...]:
@@ -150,6 +160,7 @@ class Table:
     fixed: bool = True
     loops: bool = True
     queue: bool = False
+    ring: None = None
 
     @property
     def state(self) -> tuple[Expr, ...]:
@@ -210,6 +221,7 @@ class Dynamic:
     fixed: bool = False
     loops: bool = True
     queue: bool = True
+    ring: None = None
     state: tuple[Expr, ...] = ()
 
     def start(self, worker: Expr, items: Expr) -> tuple[Expr, ...]:
@@ -221,6 +233,56 @@ class Dynamic:
     def advance(self, index: Expr, items: Expr) -> tuple[Expr, ...]:
         top = items.hi + self.launched.hi
         return (index.graph.var(DRAWN, 0, top, fit(0, top)),)
+
+    def sequence(self, worker: int, items: int, workers: int, tables: Tables) -> Indices:
+        import numpy as np  # only a trace needs it
+
+        return np.arange(worker, items, workers, dtype=np.uint64)
+
+
+@dataclass(frozen=True, slots=True)
+class ClusterLaunchControl:
+    """Cluster w takes item w, then the items of clusters that have not started: the hardware cancels one for it.
+
+    An answer is the first CTA id of the cancelled cluster, or `NONE_LEFT`. It reaches the consumers of `ring`, whose
+    CTAs are those of one worker. Where `fallback` is given, a counter answers on hardware that has no such queue.
+    """
+
+    workers: Expr  # to launch: one for each item, most of which are cancelled
+    ring: Ring
+    fallback: bool
+    name: str = "clc"
+    fixed: bool = True
+    loops: bool = True
+    queue: bool = True
+    state: tuple[Expr, ...] = ()
+
+    def start(self, worker: Expr, items: Expr) -> tuple[Expr, ...]:
+        return (worker,)
+
+    def valid(self, index: Expr, items: Expr) -> Expr:
+        return index.graph.lt(index, items)
+
+    def advance(self, index: Expr, items: Expr) -> tuple[Expr, ...]:
+        return (index.graph.var(DRAWN, 0, items.hi, fit(0, items.hi)),)
+
+    def source(self, generation: int) -> Source | None:
+        """Who answers on architecture sm_`generation`; None where nobody can."""
+        if generation >= HARDWARE_QUEUE:
+            return "hardware"
+        return "counter" if self.fallback and generation >= CLUSTERS else None
+
+    def answers(self, items: int, workers: int) -> list[list[int]]:
+        """What the queue answers each of `workers` clusters that run at first: they ask in turn."""
+        ids = range(0, items * self.ring.ctas, self.ring.ctas)
+        return [[*ids[w + workers :: workers], NONE_LEFT] for w in range(workers)]
+
+    def walk(self, worker: int, items: int, answers: Sequence[int]) -> Indices:
+        """The indices that `worker` visits, given what the queue answers it."""
+        import numpy as np  # only a trace needs it
+
+        own = [worker] if worker < items else []
+        return np.array([*own, *(a // self.ring.ctas for a in answers if a != NONE_LEFT)], dtype=np.uint64)
 
     def sequence(self, worker: int, items: int, workers: int, tables: Tables) -> Indices:
         import numpy as np  # only a trace needs it

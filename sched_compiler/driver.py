@@ -18,11 +18,12 @@ from sched_compiler import loader, registry
 from sched_compiler.artifact import JSON, Artifact, Emit, product_version
 from sched_compiler.build import Built, build
 from sched_compiler.diagnostics import Diagnostic, Span, SpecError
-from sched_compiler.dispatch import GRID_LIMIT, WORKERS
+from sched_compiler.dispatch import CLUSTERS, GRID_LIMIT, HARDWARE_QUEUE, WORKERS, ClusterLaunchControl
 from sched_compiler.expr import Expr, RangeError, equations, to_text
 from sched_compiler.loader import LoadedSpec, Progress
-from sched_compiler.program import TRACE_BLOCK, Program, place
+from sched_compiler.program import Program, generation, place
 from sched_compiler.registry import Backend, BackendError, ToolMissingError, TraceRequest
+from sched_compiler.responses import fault_of
 from sched_compiler.schedule import Schedule
 from sched_compiler.spec import Dispatch, Dynamic, Static
 from sched_compiler.verdict import Verdict
@@ -186,12 +187,14 @@ def trace(
     follow: Sequence[int] | None = None,
     tables: Mapping[str, Any] | None = None,
     directory: Path | None = None,
+    responses: Any = None,
 ) -> Trace:
     """The tiles of each worker, in order, at these parameter values.
 
     `workers` overrides the spec's number, except under `single` and `table`, which have one for each item or range.
-    `follow` lists the workers to follow; all of them by default. `tables` holds those that arrive at launch. Raises
-    SpecError for a value that is missing or out of its range.
+    `follow` lists the workers to follow; all of them by default. `tables` holds those that arrive at launch. Under
+    `clc`, `workers` are the clusters that run at first; `responses` lists instead, for each of them, the CTA ids that
+    the hardware's queue answers. Raises SpecError for a value that is missing or out of its range.
     """
     from sched_compiler.evaluate import evaluate  # with NumPy, which only a trace needs
     from sched_compiler.traces import Trace
@@ -206,12 +209,17 @@ def trace(
     wrong = validate_tables(checked, tables or {}, given) if len(complete) > len(loaded.tables) else ()
     if wrong:
         raise SpecError(wrong)
-    if schedule.dispatch.workers.attr == WORKERS:
+    if responses is not None or isinstance(schedule.dispatch, ClusterLaunchControl):
+        workers = _clusters(checked, given, workers, responses, engine)
+    elif schedule.dispatch.workers.attr == WORKERS:
         raise loaded.error(
             "E070", ("dispatch", schedule.dispatch.name, "workers"), "how many workers are launched is not in the spec",
             found="grid", expected="a number of workers", mend="give --workers N",
         )  # fmt: skip
     items, count = (int(v[0]) for v in evaluate([schedule.items, schedule.dispatch.workers], given))
+    if isinstance(schedule.dispatch, ClusterLaunchControl):
+        assert workers is not None
+        count = workers
     followed = range(count) if follow is None else follow
     share = -(-items // count) if count else 0  # of the busiest worker
     if schedule.dispatch.queue or schedule.dispatch.name == "table":
@@ -224,8 +232,37 @@ def trace(
     for w in followed if follow is not None else ():
         if not 0 <= w < count:
             raise SpecError([_launch_fault(loaded, "worker", str(w), f"0 to {count - 1}")])
-    request = TraceRequest(given, count, followed, complete)
+    request = TraceRequest(given, count, followed, complete, responses)
     return Trace(loaded.axes, count, _run(checked, request, engine))
+
+
+def _clusters(checked: Checked, values: Mapping[str, int], workers: int | None, responses: Any, engine: Engine) -> int:
+    """How many clusters run at first under `clc`."""
+    from sched_compiler.evaluate import evaluate
+
+    loaded, dispatch = checked.loaded, checked.schedule.dispatch
+    if not isinstance(dispatch, ClusterLaunchControl):
+        message = "responses are those of the hardware's queue, which this dispatch does not ask"
+        raise loaded.error("E070", ("dispatch",), message, found=dispatch.name, expected="clc")
+    items = int(evaluate([checked.schedule.items], dict(values))[0][0])
+    if responses is not None:
+        fault = fault_of(responses, items, dispatch.ring.ctas)
+        if fault is not None:
+            raise loaded.error("E070", ("dispatch",), fault.message, found=fault.found, expected=fault.expected)
+        if workers not in (None, len(responses)):
+            raise SpecError([_launch_fault(loaded, "workers", str(workers), f"{len(responses)}, as responses are for")])
+        return len(responses)
+    if workers is None and engine == "gpu":  # the device decides which of them run
+        return items
+    if workers is None:
+        raise loaded.error(
+            "E070", ("dispatch",), "how many clusters run at first is decided by the hardware", found="nothing",
+            expected="a number of workers, or the responses of the hardware's queue",
+            mend="give --workers N, or --responses FILE",
+        )  # fmt: skip
+    if not 1 <= workers <= GRID_LIMIT:
+        raise SpecError([_launch_fault(loaded, "workers", str(workers), f"1 to {GRID_LIMIT}")])
+    return workers
 
 
 def _with_workers(loaded: LoadedSpec, workers: int) -> LoadedSpec:
@@ -315,7 +352,7 @@ def _compile(request: CompileRequest, loaded: LoadedSpec) -> Artifact:
     key = _key(request, loaded)
     backend = backend_named(request.backend)
     checked = prove(loaded)
-    _require_clusters(checked, request.arch, request.emit)
+    _require_hardware(checked, request.arch, request.emit)
     program = checked.program
     try:
         blob = backend.build(program, request.arch, request.emit)
@@ -338,7 +375,7 @@ def emit_text(checked: Checked, to: str, arch: str = "sm_90a") -> str:
         raise SpecError([request_fault("text", to, [*forms, "json"])]) from None
     with _tools():
         _require_architecture(backend, arch)
-        _require_clusters(checked, arch, to)
+        _require_hardware(checked, arch, to)
         return backend.text(program, to, arch)
 
 
@@ -391,21 +428,44 @@ def _require_architecture(backend: Backend, arch: str) -> None:
         raise SpecError([request_fault("architecture", arch, backend.architectures())])
 
 
-#: The first architecture with clusters in hardware.
-_CLUSTERS = 90
+def supports(checked: Checked, arch: str) -> bool:
+    """Whether the kernels of a spec run on `arch`, as far as its dispatch goes."""
+    return _missing_hardware(checked, arch) is None
 
 
-def _require_clusters(checked: Checked, arch: str, form: str) -> None:
-    """Refuse CTAs of a cluster that must tell one another what was drawn, where they cannot. Raises SpecError."""
-    schedule = checked.schedule
-    if schedule.cluster_size == 1 or not schedule.dispatch.queue or form in ("header", "cuda"):
-        return
-    if int(re.sub("[^0-9]", "", arch)) < _CLUSTERS:
-        name = schedule.dispatch.name
-        raise checked.loaded.error(
-            "E050", ("cluster",), f"under dispatch {name} the CTAs of a cluster need hardware clusters", found=arch,
-            expected=f"sm_{_CLUSTERS} or later", mend="compile for another architecture, or use dispatch static",
+def _require_hardware(checked: Checked, arch: str, form: str) -> None:
+    """Refuse an architecture that cannot do what the dispatch needs. Raises SpecError.
+
+    A header is for every architecture; it refuses by itself where it is included.
+    """
+    missing = _missing_hardware(checked, arch)
+    ring = checked.schedule.dispatch.ring is not None
+    if missing is not None and form not in (("header", "validator") if ring else ("header", "cuda", "validator")):
+        raise SpecError([missing])
+
+
+def _missing_hardware(checked: Checked, arch: str) -> Diagnostic | None:
+    schedule, error = checked.schedule, checked.loaded.diagnostic
+    dispatch, number = schedule.dispatch, generation(arch)
+    if isinstance(dispatch, ClusterLaunchControl):
+        source, path = dispatch.source(number), ("dispatch", "clc")
+        if source is None:
+            first = CLUSTERS if dispatch.fallback else HARDWARE_QUEUE
+            instead = "use dispatch dynamic" if dispatch.fallback else "add `fallback: dynamic` to `clc` (sm_90)"
+            return error(
+                "E055", path, f"dispatch clc needs {'clusters' if dispatch.fallback else 'cluster launch control'}",
+                found=arch, expected=f"sm_{first} or later", mend=f"compile for another architecture, or {instead}",
+            )  # fmt: skip
+        if source == "hardware" and dispatch.ring.ctas > 1 and arch[-1].isdigit():
+            message = "an answer for all CTAs of a cluster is a feature of the architecture's own instructions"
+            return error("E055", path, message, found=arch, expected=f"{arch}a", mend=f"compile for {arch}a")
+    elif schedule.cluster_size > 1 and dispatch.queue and number < CLUSTERS:
+        return error(
+            "E050", ("cluster",), f"under dispatch {dispatch.name} the CTAs of a cluster need hardware clusters",
+            found=arch, expected=f"sm_{CLUSTERS} or later",
+            mend="compile for another architecture, or use dispatch static",
         )  # fmt: skip
+    return None
 
 
 @contextmanager
@@ -474,7 +534,7 @@ def _manifest(
 ) -> dict[str, JSON]:
     """What is needed to load and launch the artifact. Formulas are in the language of specs, over the parameters."""
     schedule = checked.schedule
-    size = schedule.cluster_size
+    size, source = schedule.worker_ctas, program.source(request.arch)
     pointer = {"bits": 64, "size": 8}
     coordinates = program.coord_type
     parameters: list[dict[str, Any]] = [
@@ -495,8 +555,12 @@ def _manifest(
         if table.given:
             at["sha256"] = _digest(checked.loaded, table.name)
         parameters.append({"name": table.name, "type": f"{table.element.name}*", "role": "table", **pointer, **at})
-    if schedule.dispatch.queue:
-        parameters.append({"name": "counter", "type": "u64*", "role": "counter", **pointer})
+    if source == "counter" or (schedule.dispatch.queue and schedule.dispatch.ring is None):
+        element = "u32" if source == "counter" else "u64"
+        parameters.append({"name": "counter", "type": f"{element}*", "role": "counter", **pointer})
+    workers = schedule.dispatch.workers
+    if source == "counter":  # any number, as under `dynamic`
+        workers = schedule.graph.var(WORKERS, 1, GRID_LIMIT // size)
     offset = 0
     for k, parameter in enumerate(parameters):
         offset = -(-offset // parameter["size"]) * parameter["size"]
@@ -516,11 +580,11 @@ def _manifest(
         "entry": program.entry,
         "parameters": parameters,
         "launch": {
-            "grid": [_times(schedule.dispatch.workers, size), "1", "1"],
+            "grid": [_times(workers, size), "1", "1"],
             "cluster": [size, 1, 1],
-            "block": [TRACE_BLOCK, 1, 1],
+            "block": [program.block, 1, 1],
             "unit": "CTA",
-            "workers": to_text(schedule.dispatch.workers),
+            "workers": to_text(workers),
             "dynamic_shared_bytes": 0,
             "co_resident": False,
         },

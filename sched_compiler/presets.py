@@ -23,12 +23,15 @@ class Kind:
     minimum: int | None  # None: true or false, or a table
     dispatch: bool = False  # used by the preset's own dispatch alone, so not needed where the spec gives another
     table: bool = False
+    plain: bool = False  # an integer, no formula
 
     def __str__(self) -> str:
         if self.table:
             return "a list of integers, a file, or the name of a table"
         if self.minimum is None:
             return "true or false"
+        if self.plain:
+            return f"an integer of at least {self.minimum}"
         grid = ", or grid" if self.dispatch else ""
         return f"an integer of at least {self.minimum}, or a formula{grid}"
 
@@ -39,6 +42,8 @@ Extent: TypeAlias = Annotated[int | str, Kind(0)]
 Positive: TypeAlias = Annotated[int | str, Kind(1)]
 #: A number of workers; `grid` for as many as are launched.
 Workers: TypeAlias = Annotated[int | str, Kind(1, dispatch=True)]
+#: A number of CTAs or threads that is compiled in: used by the preset's own dispatch alone.
+Fixed: TypeAlias = Annotated[int, Kind(1, dispatch=True, plain=True)]
 Flag: TypeAlias = Annotated[bool, Kind(None)]
 #: A list of integers, `{file: ...}`, `{length: ...}`, or the name of one of the spec's tables.
 Listed: TypeAlias = Annotated["str | list[Data] | dict[str, Data]", Kind(None, table=True)]
@@ -111,8 +116,6 @@ class Preset:
 
 
 PRESETS: dict[str, Preset] = {}
-#: Named schedulers whose dispatch this version cannot express.
-UNAVAILABLE = frozenset(("cluster_launch_control",))
 
 
 def preset(*axes: str) -> Callable[[Callable[..., Expansion]], Callable[..., Expansion]]:
@@ -312,6 +315,34 @@ def indexed_triple(
     order: dict[str, Data] = {"points": points, "subset": True}
     dispatch: dict[str, Data] = {"table": {"indptr": tiles_indptr}}
     return Expansion({"space": space, "order": order, "dispatch": dispatch}, origin)
+
+
+@preset("m", "n")
+def cluster_launch_control(
+    num_m_tiles: Extent,
+    num_n_tiles: Extent,
+    l2_group_size: Positive,
+    cta_group: Fixed = 1,
+    finish_arrivals: Fixed | None = None,
+) -> Expansion:
+    """Bands of `l2_group_size` rows; a cluster takes its own tile, then those of clusters that it cancels.
+
+    Each response of the hardware's queue is a CTA id, whose tile is id // `cta_group`: all CTAs of a group take the
+    same tile. `finish_arrivals` follows from the consumers of the dispatch; where it is given, it must agree.
+    """
+    clc: dict[str, Data] = {"cta_group": cta_group}
+    if finish_arrivals is not None:
+        clc["finish_arrivals"] = finish_arrivals
+    composed: dict[str, Data] = {
+        "space": {"m": num_m_tiles, "n": num_n_tiles},
+        "order": {"split": {"m": l2_group_size}, "loops": ["m.outer", "n", "m.inner"]},
+        "dispatch": {"clc": clc},
+    }
+    origin: dict[Path, str] = {
+        ("space", "m"): "num_m_tiles", ("space", "n"): "num_n_tiles", **_from_split("m", "l2_group_size"),
+        ("dispatch",): "cta_group", **{("dispatch", "clc", name): name for name in clc},
+    }  # fmt: skip
+    return Expansion(composed, origin)
 
 
 def _extent_of(argument: str, listed: str | list[Data] | dict[str, Data]) -> int:

@@ -8,15 +8,16 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
-from sched_compiler.dispatch import GRID_LIMIT
+from sched_compiler.dispatch import GRID_LIMIT, ClusterLaunchControl
 from sched_compiler.expr import Dtype, Expr, topological
 from sched_compiler.lower import lower
+from sched_compiler.protocol import Protocol, Source, protocol
 from sched_compiler.schedule import WORKER, WORKERS, Schedule
 
-#: Threads of a block of the trace kernel; one of them records.
-TRACE_BLOCK = 32
+#: Threads of a block of the trace kernel, of which one records; a ring's consumers have theirs besides.
+_BLOCK = 32
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,9 +42,36 @@ class Program:
         return self.coords[0].dtype
 
     @property
+    def block(self) -> int:
+        """Threads of a block of the trace kernel."""
+        ring = self.schedule.dispatch.ring
+        return _BLOCK if ring is None else protocol(ring).block
+
+    @property
+    def recorder(self) -> int:
+        """The thread that records: the first of a ring's first consumer, or else of the block."""
+        ring = self.schedule.dispatch.ring
+        return 0 if ring is None else protocol(ring).starts[0]
+
+    def protocol(self, source: Source) -> Protocol | None:
+        """The protocol of the dispatch's ring, answered by `source`; None where there is no ring."""
+        ring = self.schedule.dispatch.ring
+        return None if ring is None else protocol(replace(ring, source=source))
+
+    def source(self, arch: str) -> Source | None:
+        """Who answers the ring on `arch`; None where there is no ring, or nobody can."""
+        dispatch = self.schedule.dispatch
+        return dispatch.source(generation(arch)) if isinstance(dispatch, ClusterLaunchControl) else None
+
+    @property
     def entry(self) -> str:
         """The trace kernel's name."""
         return f"{self.identifier}_trace"
+
+
+def generation(arch: str) -> int:
+    """90 for `sm_90a`."""
+    return int(re.sub("[^0-9]", "", arch))
 
 
 def identifier_of(name: str) -> str:

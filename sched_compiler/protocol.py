@@ -19,6 +19,13 @@ RESPONSE_BYTES = 16
 #: The most threads of a block, and the most CTAs of a group.
 MOST_THREADS, MOST_CTAS = 1024, 2
 
+#: The most slots and consumers: a guard for the model checker, and more than a kernel has use for.
+MOST_DEPTH = MOST_CONSUMERS = 8
+#: Threads of a warp. A role has warps of its own.
+WARP = 32
+#: The answer that says that nothing is left.
+NONE_LEFT = 0xFFFFFFFF
+
 #: Who answers: the hardware queue of clusters that have not started, or tickets of a counter in global memory.
 Source: TypeAlias = Literal["hardware", "counter"]
 Name: TypeAlias = Literal["full", "empty"]
@@ -31,8 +38,12 @@ class Consumer:
     name: str
     threads: int = 1
 
+    @property
+    def warps(self) -> int:
+        return -(-self.threads // WARP)
+
     def __post_init__(self) -> None:
-        if not (self.threads == 1 or (self.threads % 32 == 0 and 0 < self.threads <= MOST_THREADS)):
+        if not (self.threads == 1 or (self.threads % WARP == 0 and 0 < self.threads <= MOST_THREADS)):
             raise ValueError(f"consumer {self.name} has {self.threads} threads: neither one nor whole warps")
 
 
@@ -134,6 +145,17 @@ class Protocol:
     @property
     def roles(self) -> tuple[Role, ...]:
         return (self.scheduler, *self.consumers)
+
+    @property
+    def block(self) -> int:
+        """Threads of a block with a warp for the scheduler, then the warps of each consumer in turn."""
+        return WARP * (1 + sum(c.warps for c in self.ring.consumers))
+
+    @property
+    def starts(self) -> tuple[int, ...]:
+        """The first thread of each consumer in such a block."""
+        before = [sum(c.warps for c in self.ring.consumers[:n]) for n in range(len(self.consumers))]
+        return tuple(WARP * (1 + warps) for warps in before)
 
 
 def protocol(ring: Ring) -> Protocol:

@@ -43,13 +43,14 @@ class Resources:
 
 @dataclass(frozen=True, slots=True)
 class TraceRequest:
-    """One run of the trace kernel's loop: parameter values, the number of workers, the workers to follow, and tables
-    by name."""
+    """One run of the trace kernel's loop: parameter values, the number of workers, the workers to follow, tables by
+    name, and for each worker of a ring what the hardware's queue answers; by default as if they asked in turn."""
 
     values: Mapping[str, int]
     workers: int
     follow: Sequence[int]
     tables: Mapping[str, npt.NDArray[Any]] = field(default_factory=dict)
+    answers: Sequence[Sequence[int]] | None = None
 
 
 #: An engine runs a program and gives, for each followed worker, an array of shape (tiles, axes + 1): coordinates, then

@@ -94,6 +94,12 @@ class Schedule:
         return size
 
     @property
+    def worker_ctas(self) -> int:
+        """CTAs of one worker: those of a cluster, or of a group that takes one tile together."""
+        ring = self.dispatch.ring
+        return self.cluster_size if ring is None else ring.ctas
+
+    @property
     def tiles(self) -> Expr:
         """Tiles that are visited, padding excluded."""
         if self.subset:

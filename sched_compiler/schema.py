@@ -13,8 +13,10 @@ from typing import Any, TypeAlias, get_args
 from sched_compiler.checks import IDENTIFIER, MAX_AXES, MAX_PARAMS, MAX_TABLES, NAME
 from sched_compiler.formula import MAX_LENGTH, RESERVED
 from sched_compiler.presets import PRESETS, Preset
+from sched_compiler.protocol import MOST_CONSUMERS, MOST_CTAS, MOST_DEPTH, MOST_THREADS, WARP
 from sched_compiler.spec import (
     Cluster,
+    ClusterLaunchControl,
     Dispatch,
     Dynamic,
     Expect,
@@ -279,6 +281,10 @@ def _dispatch() -> Schema:
             }), {"type": "null"}]},
             "Worker w takes item w, then what a counter in global memory gives.",
         ),
+        "clc": (
+            {"anyOf": [_clc(), {"type": "null"}]},
+            "A cluster takes its own item, then those of clusters that have not started (cluster launch control).",
+        ),
     }  # fmt: skip
     mapping = {
         "type": "object",
@@ -288,9 +294,46 @@ def _dispatch() -> Schema:
         "maxProperties": 1,
     }
     return {
-        "anyOf": [{"enum": ["single", "dynamic"]}, mapping],
+        "anyOf": [{"enum": ["single", "dynamic", "clc"]}, mapping],
         "description": "Exactly one way to hand out the work items.",
     }
+
+
+def _clc() -> Schema:
+    threads = {
+        "anyOf": [{"const": 1}, {"type": "integer", "minimum": WARP, "maximum": MOST_THREADS, "multipleOf": WARP}],
+        "description": "Threads of the consumer in each CTA: one, or whole warps.",
+    }
+    long = {
+        "type": "object",
+        "properties": {"threads": threads},
+        "required": ["threads"],
+        "additionalProperties": False,
+    }
+    consumer = {"anyOf": [*threads["anyOf"], long], "description": threads["description"]}
+    consumers = {**_mapping(consumer, "axis", at_most=MOST_CONSUMERS), "minProperties": 1}
+
+    def optional(schema: Schema) -> Schema:
+        return {"anyOf": [schema, {"type": "null"}]}
+
+    def upto(most: int) -> Schema:
+        return {"type": "integer", "minimum": 1, "maximum": most}
+
+    return _object(ClusterLaunchControl, {
+        "depth": (optional(upto(MOST_DEPTH)) | {"default": 1}, "Slots of the ring: answers that may be ahead."),
+        "consumers": (
+            optional(consumers) | {"default": {"worker": 1}},
+            "Who takes every item, by name: the number of threads in each CTA, 1 or whole warps.",
+        ),
+        "cta_group": (
+            optional(upto(MOST_CTAS)),
+            "CTAs that take an item together; by default, and at any rate where there is a cluster, its CTAs.",
+        ),
+        "fallback": (optional({"const": "dynamic"}), "What answers below sm_100: a counter in global memory (sm_90)."),
+        "finish_arrivals": (
+            optional({"type": "integer"}), "The arrivals that free a slot, consumers times CTAs: checked, not needed.",
+        ),
+    })  # fmt: skip
 
 
 # -- presets ------------------------------------------------------------------------------------------------------
@@ -307,6 +350,8 @@ def _with(preset: Preset) -> Schema:
         schema = {"type": "boolean"} if a.kind.minimum is None else _number(a.kind.minimum)
         if a.kind.table:
             schema = _ref("tableUse")
+        elif a.kind.plain:
+            schema = {"anyOf": [{"type": "integer", "minimum": a.kind.minimum}]}
         elif a.kind.dispatch:
             schema = {"anyOf": [{"const": "grid"}, *schema["anyOf"]]}
         if a.nullable:

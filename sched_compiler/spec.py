@@ -123,6 +123,16 @@ class Dynamic(Model):
     workers: FormulaText = "grid"
 
 
+class ClusterLaunchControl(Model):
+    """A cluster takes its own item, then what the hardware's queue of clusters answers, through a ring of slots."""
+
+    depth: int = 1  # slots
+    consumers: dict[str, int] = Field(default_factory=lambda: {"worker": 1})  # name -> threads of each CTA
+    cta_group: int | None = None  # CTAs that take an item together; the cluster's by default
+    fallback: Literal["dynamic"] | None = None  # a counter, where the hardware has no such queue
+    finish_arrivals: int | None = None  # checked, not needed: it follows from the consumers
+
+
 class Expect(Model):
     """What the order is meant for: tiles of these ranges `[from, to)` come after all others."""
 
@@ -136,6 +146,7 @@ class Dispatch(Model):
     static: Static | None = None
     table: Table | None = None
     dynamic: Dynamic | None = None
+    clc: ClusterLaunchControl | None = None
 
 
 class Spec(Model):

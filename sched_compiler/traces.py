@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from sched_compiler.dispatch import ClusterLaunchControl
 from sched_compiler.evaluate import evaluate
 from sched_compiler.registry import TraceRequest
 from sched_compiler.schedule import INDEX, RANK, WORKERS, Schedule, tile_input
@@ -46,7 +47,11 @@ def trace_numpy(schedule: Schedule, request: TraceRequest) -> list[Rows]:
     """The reference: the dispatch's own sequence through the evaluator."""
     values: Mapping[str, Any] = {**request.values, **request.tables, WORKERS: request.workers}
     items = int(evaluate([schedule.items], values)[0][0])
-    sequences = [schedule.dispatch.sequence(w, items, request.workers, request.tables) for w in request.follow]
+    dispatch, answers = schedule.dispatch, request.answers
+    if answers is not None and isinstance(dispatch, ClusterLaunchControl):
+        sequences = [dispatch.walk(w, items, answers[w]) for w in request.follow]
+    else:
+        sequences = [dispatch.sequence(w, items, request.workers, request.tables) for w in request.follow]
     index = np.concatenate([*sequences, np.zeros(0, dtype=np.uint64)])
     rows = decode(schedule, index, values)
     size = schedule.cluster_size

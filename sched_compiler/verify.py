@@ -5,13 +5,15 @@ A verdict says how it was reached. What cannot be decided is never passed.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import functools
+from dataclasses import dataclass, replace
 
 from sched_compiler.diagnostics import Diagnostic
-from sched_compiler.dispatch import GRID_LIMIT, Table
+from sched_compiler.dispatch import GRID_LIMIT, ClusterLaunchControl, Table
 from sched_compiler.expr import Expr, may_wrap, topological
 from sched_compiler.loader import LoadedSpec, Progress
 from sched_compiler.nest import pieces_of
+from sched_compiler.protocol import Consumer, Ring, protocol
 from sched_compiler.prove import at_values
 from sched_compiler.schedule import WORKER, Schedule
 from sched_compiler.source import Path
@@ -56,12 +58,43 @@ def verify(schedule: Schedule, loaded: LoadedSpec, progress: Progress | None = N
 
         wished = Verification(*verify_expectation(schedule, loaded))
     arithmetic = _arithmetic(schedule)
-    grid = Verdict("grid", "proven", f"at most {schedule.dispatch.workers.hi * schedule.cluster_size} CTAs along x")
+    grid = Verdict("grid", "proven", f"at most {schedule.dispatch.workers.hi * schedule.worker_ctas} CTAs along x")
+    dispatch = schedule.dispatch
+    shared = (_protocol(dispatch),) if isinstance(dispatch, ClusterLaunchControl) else ()
     parts = (coverage, ranges, wished)
     return Verification(
-        (*coverage.verdicts, *ranges.verdicts, *wished.verdicts, *arithmetic, grid),
+        (*coverage.verdicts, *ranges.verdicts, *wished.verdicts, *arithmetic, grid, *shared),
         tuple(d for part in parts for d in part.diagnostics),
     )
+
+
+# -- rings ----------------------------------------------------------------------------------------------------
+
+
+def _protocol(dispatch: ClusterLaunchControl) -> Verdict:
+    """The steps of the ring's roles, run in every order that can matter."""
+    alike = tuple(Consumer(f"{n}", 1 if c.threads == 1 else 32) for n, c in enumerate(dispatch.ring.consumers))
+    return _explored(replace(dispatch.ring, consumers=alike), dispatch.fallback)
+
+
+@functools.cache
+def _explored(ring: Ring, fallback: bool) -> Verdict:
+    """The verdict of a ring; what its consumers are called, and how many warps they have, is nothing to the steps."""
+    from sched_compiler.model import check  # only a ring needs it
+
+    states, longest = 0, ring.depth + 1  # one more request than slots: the first slot is used again
+    # the hardware may say at any time that nothing is left, so that shorter walks are among those of the longest
+    runs = [(ring, longest)]
+    if fallback:
+        runs += [(replace(ring, source="counter"), items) for items in (0, 1, longest + 1)]
+    for described, items in runs:
+        found = check(protocol(described), items)
+        if found.fault is not None:
+            return Verdict("protocol", "refuted", f"{described.source}, {items} items: {found.fault}")
+        states += found.states
+    sources = " and of a counter" if fallback else ""
+    how = f"no deadlock, race or lost item in {states} states of a ring of {ring.depth}, with up to {longest} answers"
+    return Verdict("protocol", "proven", f"{how} of the hardware's queue{sources}")
 
 
 # -- composed orders ------------------------------------------------------------------------------------------

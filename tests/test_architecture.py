@@ -23,8 +23,8 @@ IR = (
 )  # fmt: skip
 #: What the IR's analyses add; they place diagnostics, so they know of loaded specs.
 ANALYSES = (
-    "build", "build_order", "expectation", "model", "prove", "tables", "tiling", "traces", "translate", "tried", "verdict",
-    "verify", "verify_tables",
+    "build", "build_order", "expectation", "model", "prove", "responses", "tables", "tiling", "traces", "translate",
+    "tried", "verdict", "verify", "verify_tables",
 )  # fmt: skip
 #: What else of `sched_compiler` a backend may see.
 SHARED = ("artifact", "registry")

@@ -30,7 +30,18 @@ import yaml
 from sched_compiler.diagnostics import CODES
 from sched_compiler.driver import CompileRequest, check_text, compile_spec
 from sched_compiler.presets import PRESETS
-from sched_compiler.spec import Cluster, Dispatch, Order, Param, Partitions, Raster, Spec, Split, Static
+from sched_compiler.spec import (
+    Cluster,
+    ClusterLaunchControl,
+    Dispatch,
+    Order,
+    Param,
+    Partitions,
+    Raster,
+    Spec,
+    Split,
+    Static,
+)
 from service.settings import variable
 
 ROOT = Path(__file__).parents[1]
@@ -200,7 +211,7 @@ def test_every_preset_is_documented() -> None:
 
 def test_every_key_of_the_language_is_documented() -> None:
     text = (ROOT / "docs" / "language.md").read_text(encoding="utf-8")
-    for model in (Spec, Order, Raster, Partitions, Split, Param, Static, Cluster, Dispatch):
+    for model in (Spec, Order, Raster, Partitions, Split, Param, Static, Cluster, Dispatch, ClusterLaunchControl):
         for name in model.model_fields:
             if (model, name) != (Cluster, "shape"):  # the axes themselves
                 assert re.search(rf"\b{name}\b", text), f"{model.__name__}.{name}"

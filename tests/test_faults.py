@@ -5,16 +5,18 @@ from __future__ import annotations
 import itertools
 import json
 import math
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 import pytest
 
-from sched_compiler import driver
+from sched_compiler import driver, model
 from sched_compiler.diagnostics import SpecError
 from sched_compiler.dispatch import GRID_LIMIT
 from sched_compiler.evaluate import evaluate
 from sched_compiler.formula import parse
+from sched_compiler.protocol import protocol
 from sched_compiler.traces import decode
 from tests.support.engines import Case, Rows, assert_engines_agree, run_cuda
 from tests.support.oracle import number, visits
@@ -344,3 +346,33 @@ def test_groups_of_one_or_larger_than_the_axis_are_ordinary(group: int) -> None:
     params = {"rows": {"min": 0, "max": 9}}
     assert assert_each_tile_once(composed({"m": "rows", "n": 3}, params=params, order=order), {"rows": 4}) == 12
     assert_engines_agree([Case(spec, {})])
+
+
+def test_arrivals_of_a_ring_are_not_counted_by_hand() -> None:
+    """One slot, two consumers, a count off by one: a hang where the count is what the user says."""
+    clc = {"consumers": {"mma": 1, "epilogue": 128}}
+    spec = {**composed({"m": 8, "n": 4}), "dispatch": {"clc": clc}}
+    ring = driver.check(json.dumps(spec)).schedule.dispatch.ring
+    assert ring is not None
+    described = protocol(ring)
+    assert described.empty == 2
+    assert model.check(described, 3).fault is None
+    for wrong in (1, 3):
+        assert model.check(replace(described, empty=wrong), 3).fault is not None
+        off = {**spec, "dispatch": {"clc": {**clc, "finish_arrivals": wrong}}}
+        (diagnostic,) = driver.check_text(json.dumps(off)).diagnostics
+        assert diagnostic.code == "E054"
+
+
+@pytest.mark.parametrize("backend", ["cuda", "ptx"])
+def test_bytes_are_expected_on_all_peers_before_the_request_and_a_response_is_read_at_once(backend: str) -> None:
+    spec = {**composed({"m": 8, "n": 4}), "cluster": {"m": 2}, "dispatch": "clc"}
+    text = driver.emit_text(driver.check(json.dumps(spec)), backend, "sm_100a")
+    text = text[text.rindex("mbarrier.init") :]
+    steps = ["expect_tx", "expect_tx", "try_cancel.async", "ld.shared::cta.b128", "query_cancel", "fence.proxy.async"]
+    places = [0]
+    for step in steps:
+        places.append(text.index(step, places[-1] + 1))
+    consumer = text.index("ld.shared::cta.b128", places[-1])
+    assert text.index("fence.proxy.async", consumer) < text.index("mbarrier.arrive.relaxed", consumer)
+    assert text.count("ld.shared::cta.b128") == 2

@@ -35,6 +35,7 @@ DISPATCHES: dict[str, Any] = {
     "list": "list",
     "dynamic": "dynamic",
     "dynamic, fixed": {"dynamic": {"workers": WORKER_COUNT}},
+    "clc": {"clc": {"depth": 2, "consumers": {"load": 1, "epilogue": 32}, "fallback": "dynamic"}},
 }
 #: Beyond this many items a list of them makes a spec too long.
 MOST_LISTED = 4000

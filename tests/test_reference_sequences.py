@@ -10,10 +10,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import yaml
 
+from sched_compiler import driver
 from tests.support.engines import Case, Rows, run_cuda
 
 REFERENCE = json.loads((Path(__file__).parent / "data" / "reference_sequences.json").read_text())
+FORMS = ["static", "runtime", "expanded"]
 PRESETS = {
     "ClusterPersistentScheduler2D": ("cluster_persistent_2d", "num_m_tiles"),
     "GroupMajor3D": ("group_major_3d", "m_tiles"),
@@ -21,6 +24,7 @@ PRESETS = {
     "FlashAttentionLPTScheduler": ("flash_attention_lpt", "num_m_blocks"),
     "RankAwareGroupMajorTileScheduler": ("rank_aware_group_major", "m_clusters"),
     "IndexedTripleTileScheduler": ("indexed_triple", None),
+    "ClusterLaunchControlScheduler": ("cluster_launch_control", "num_m_tiles"),
 }
 
 
@@ -33,10 +37,11 @@ def entries() -> Iterator[tuple[str, dict[str, Any], dict[str, Any]]]:
 
 
 def case(entry: dict[str, Any], form: str) -> Case:
-    """The entry's preset, with the extent known at compile time or only at launch."""
+    """The entry's preset, with the extent known at compile time or only at launch, or as it is expanded."""
     preset, extent = PRESETS[entry["scheduler"]]
     arguments, params, values = dict(entry["params"]), {}, {}
     workers = arguments.pop("stride", None)  # of the rank-aware scheduler: what is launched
+    responses = arguments.pop("responses", None)  # of cluster launch control
     if "rank" in arguments:
         values["rank"] = arguments.pop("rank")
     tables: dict[str, Any] = {}
@@ -55,13 +60,15 @@ def case(entry: dict[str, Any], form: str) -> Case:
     spec = {"version": 1, "name": "reference", "params": params, "uses": preset, "with": arguments}
     if tables:
         spec["tables"] = tables
-    return Case(spec, values, workers, entry.get("workers"), given)
+    if form == "expanded":
+        spec = yaml.safe_load(driver.expand(json.dumps(spec)))
+    return Case(spec, values, workers, entry.get("workers"), given, responses)
 
 
 @functools.cache
 def cuda_results() -> dict[tuple[str, str], list[Rows]]:
-    """Every entry in both forms through one compiled executable."""
-    cases = {(name, form): case(entry, form) for name, entry, _ in entries() for form in ("static", "runtime")}
+    """Every entry in every form through one compiled executable."""
+    cases = {(name, form): case(entry, form) for name, entry, _ in entries() for form in FORMS}
     return dict(zip(cases, run_cuda(list(cases.values())), strict=True))
 
 
@@ -70,7 +77,7 @@ def in_box(rows: list[Rows], axes: int) -> list[list[list[int]]]:
 
 
 @pytest.mark.parametrize("engine", ["numpy", "ptx", "cuda"])
-@pytest.mark.parametrize("form", ["static", "runtime"])
+@pytest.mark.parametrize("form", FORMS)
 @pytest.mark.parametrize(("name", "entry", "expected"), [pytest.param(*e, id=e[0]) for e in entries()])
 def test_sequence(name: str, entry: dict[str, Any], expected: dict[str, Any], form: str, engine: str) -> None:
     this = case(entry, form)

@@ -19,13 +19,14 @@ class CudaBackend:
     emits: tuple[Emit, ...] = ("cubin", "ptx", "header")
 
     def text(self, program: Program, form: str, arch: str) -> str:
-        printed = {"cuda": emitter.trace_source, "header": emitter.header, "validator": validator.validator}
-        return printed[form](program)
+        if form == "cuda":
+            return emitter.trace_source(program, program.source(arch))
+        return emitter.header(program) if form == "header" else validator.validator(program)
 
     def build(self, program: Program, arch: str, emit: Emit) -> bytes:
         if emit == "header":
             return emitter.header(program).encode()
-        return nvrtc.compile(emitter.trace_source(program), f"{program.entry}.cu", arch, emit).blob
+        return nvrtc.compile(self.text(program, "cuda", arch), f"{program.entry}.cu", arch, emit).blob
 
     def resources(self, cubin: bytes, entry: str) -> Resources:
         return resources(cubin, entry)

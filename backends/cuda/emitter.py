@@ -8,10 +8,11 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 
-from backends.cuda import queue
+from backends.cuda import launch_control, queue
 from backends.cuda.printer import CTYPE, Printer
 from sched_compiler.expr import Expr, to_text
-from sched_compiler.program import TRACE_BLOCK, Program
+from sched_compiler.program import Program
+from sched_compiler.protocol import Source
 from sched_compiler.schedule import INDEX, RANK, WORKER, WORKERS, tile_input
 
 #: Changed whenever the text that is emitted for some program changes.
@@ -69,7 +70,16 @@ def safe(name: str) -> str:
 
 def struct_name(program: Program) -> str:
     """The struct's name in namespace `sched`: the schedule's, as far as C++ allows it."""
-    name = safe(program.identifier)
+    name = _not_a_member(safe(program.identifier))
+    return name if program.schedule.dispatch.ring is None else launch_control.free_name(name)
+
+
+def recording_consumer(program: Program) -> str:
+    """The struct's name of the ring's first consumer, which the trace kernel records."""
+    return _Header(program).consumers[0]
+
+
+def _not_a_member(name: str) -> str:
     return f"{name}_" if _MEMBER.fullmatch(name) else name
 
 
@@ -88,8 +98,10 @@ class _Header:
         self.coord = CTYPE[program.coord_type.name]
         self.fields = [safe(a.name) for a in schedule.axes]
         #: constructor arguments: type, name, the input of the schedule that they carry
-        self.arguments: list[tuple[str, str, str | None]] = [("unsigned", "worker", None)]
-        if schedule.dispatch.queue:
+        self.ring = schedule.dispatch.ring
+        self.counted = schedule.dispatch.queue and self.ring is None
+        self.arguments: list[tuple[str, str, str | None]] = [("unsigned", "worker", None)] if self.ring is None else []
+        if self.counted:
             self.arguments += queue.arguments()
         if schedule.cluster_size > 1:
             self.arguments.append(("unsigned", "rank", RANK))
@@ -104,6 +116,8 @@ class _Header:
         #: what a worker keeps beside its index: type, name, variable
         self.state = [(CTYPE[v.dtype.name], str(v.attr).removeprefix("$"), v) for v in schedule.dispatch.state]
         self.inputs |= {str(v.attr): name for _, name, v in self.state}
+        consumers = [] if self.ring is None else [safe(c.name) for c in self.ring.consumers]
+        self.consumers = [launch_control.free_name(name, self.struct) for name in consumers]
         self.invariants = [(CTYPE[e.dtype.name], f"k{n}", e) for n, e in enumerate(program.invariants)]
 
     def constructor(self) -> str:
@@ -113,8 +127,9 @@ class _Header:
             lines, (text,) = printer.print([e])
             body += [*lines, f"{name} = {text};"]
             printer.names[e.id] = name
-        body += self._assign(printer, self.program.start)
-        if self.program.schedule.dispatch.queue:
+        if self.ring is None:
+            body += self._assign(printer, self.program.start)
+        if self.counted:
             body += queue.started()
         # arguments are not called like members: users may compile with -Wshadow
         arguments = ", ".join(f"{t} {n}" if v is None else f"{t} {n}_" for t, n, v in self.arguments)
@@ -136,7 +151,7 @@ class _Header:
 
     def advance(self) -> list[str]:
         """The body of `next()`."""
-        if self.program.schedule.dispatch.queue:
+        if self.counted:
             return queue.advance(self.program)
         printer = Printer({**self.inputs, INDEX: "index"}, {e.id: n for _, n, e in self.invariants})
         return self._assign(printer, self.program.advance)
@@ -151,6 +166,18 @@ class _Header:
         kind, name = argument.split()
         used = re.search(rf"\b{name}\b", body) is not None
         return f"  SCHED_FUNCTION {head}({argument if used else kind}) const {{\n{body}  }}\n"
+
+    def walk(self) -> str:
+        """The current index, and the methods that begin, end and advance the worker's walk."""
+        lines, (valid,) = self.method([self.program.valid], {INDEX: "index"})
+        return (
+            f"  Index index;  // the current work index\n\n{self.constructor()}"
+            "  // Whether there is a current tile. Ask before `tile()`.\n"
+            f"  SCHED_FUNCTION bool valid() const {{\n{_indented([*lines, f'return {valid};'], 2)}  }}\n"
+            + (queue.NEXT if self.counted else "")
+            + f"  SCHED_FUNCTION void next() {{\n{_indented(self.advance(), 2)}  }}\n"
+            "  SCHED_FUNCTION Tile tile() const { return index_to_tile(index); }\n"
+        )
 
     def of_tile(self) -> str:
         """The methods that take a tile."""
@@ -167,44 +194,43 @@ class _Header:
 
 
 def header(program: Program) -> str:
-    """The struct `sched::NAME`: construct from a worker's id, `valid()`, `tile()`, `next()`."""
+    """The struct `sched::NAME`: construct from a worker's id, `valid()`, `tile()`, `next()`.
+
+    Where work comes through a ring, these are methods of its consumers' handles.
+    """
     h, schedule = _Header(program), program.schedule
-    valid_lines, (valid,) = h.method([program.valid], {INDEX: "index"})
     tile_lines, coords = h.method(list(program.coords), {INDEX: "i"})
     items_lines, (items,) = h.method([program.items], {})
     members = [f"{t} {n};  // {_what(n)}" for t, n in h.kept]
     members += [f"{t} {n};  // computed once" for t, n, _ in h.invariants]
     members += [f"{t} {n};  // {_what(n)}" for t, n, _ in h.state]
-    members += [f"{t} {n};  // {what}" for t, n, what in queue.MEMBERS if schedule.dispatch.queue]
+    members += [f"{t} {n};  // {what}" for t, n, what in queue.MEMBERS if h.counted]
     fields = " ".join(f"{h.coord} {f};" for f in h.fields)
-    unit = "CTA" if schedule.cluster_size == 1 else f"cluster of {schedule.cluster_size} CTAs"
+    unit = "CTA" if schedule.worker_ctas == 1 else f"cluster of {schedule.worker_ctas} CTAs"
     arguments = ", ".join(n for _, n, _ in h.arguments)
+    usage = [f"  for (sched::{h.struct} s({arguments}); s.valid(); s.next()) {{ auto t = s.tile(); ... }}"]
+    if h.ring is not None:
+        usage = launch_control.usage(program, h.struct, arguments, h.consumers)
     return (
         f"// Tile schedule {schedule.name}. Generated: change the spec, not this file.\n"
-        f"//\n"
-        f"//   for (sched::{h.struct} s({arguments}); s.valid(); s.next()) {{ auto t = s.tile(); ... }}\n"
-        f"//\n"
+        f"//\n" + "".join(f"// {line}".rstrip() + "\n" for line in usage) + f"//\n"
         f"// A worker is a {unit}. Items: {_shorten(to_text(schedule.items))}.\n"
         "#pragma once\n"
         + _PRELUDE
-        + (queue.PRELUDE if schedule.dispatch.queue else "")
+        + (queue.PRELUDE if h.counted else launch_control.PRELUDE if h.ring is not None else "")
         + f"namespace sched {{\nstruct {h.struct} {{\n"
         + f"  using Index = {h.index};\n"
         + f"  struct Tile {{ {fields} }};\n"
-        + (queue.storage() if schedule.dispatch.queue else "")
+        + (queue.storage() if h.counted else "")
         + "\n"
         + _indented(members, 1)
-        + f"  Index index;  // the current work index\n\n{h.constructor()}"
-        + "  // Whether there is a current tile. Ask before `tile()`.\n"
-        + f"  SCHED_FUNCTION bool valid() const {{\n{_indented([*valid_lines, f'return {valid};'], 2)}  }}\n"
-        + (queue.NEXT if schedule.dispatch.queue else "")
-        + f"  SCHED_FUNCTION void next() {{\n{_indented(h.advance(), 2)}  }}\n"
-        + "  SCHED_FUNCTION Tile tile() const { return index_to_tile(index); }\n"
+        + (h.walk() if h.ring is None else h.constructor())
         + "  // The number of work items.\n"
         + f"  SCHED_FUNCTION Index items() const {{\n{_indented([*items_lines, f'return {items};'], 2)}  }}\n"
         + h.function("Tile index_to_tile", "Index i", tile_lines, f"Tile{{{', '.join(coords)}}}")
         + h.of_tile()
-        + (queue.methods(program) if schedule.dispatch.queue else "")
+        + (queue.methods(program) if h.counted else "")
+        + (launch_control.members(program, h.struct, h.consumers) if h.ring is not None else "")
         + "};\n}  // namespace sched\n"
     )
 
@@ -223,25 +249,25 @@ def _shorten(text: str, most: int = 100) -> str:
     return text if len(text) <= most else text[: most - 3] + "..."
 
 
-def trace_source(program: Program) -> str:
+def trace_source(program: Program, source: Source | None = None) -> str:
     """The header and the trace kernel, which records the tiles of CTAs `first` to below `first + ctas`, in order.
 
     With c = cta - first, `tiles[(c * capacity + n) * (axes + 1)]` holds the coordinates of the CTA's n-th tile, then 1
-    if it is in bounds; `counts[c]` the number of its tiles, which may exceed `capacity`.
+    if it is in bounds; `counts[c]` the number of its tiles, which may exceed `capacity`. `source` answers a ring.
     """
     h, schedule = _Header(program), program.schedule
-    size, width = schedule.cluster_size, len(schedule.axes) + 1
+    size, width = schedule.worker_ctas, len(schedule.axes) + 1
     launched = {"worker": "blockIdx.x", "rank": "0u", "workers": "gridDim.x", "shared": "&shared"}
     if size > 1:
         own, all_ = f"blockIdx.x / {size}u", f"gridDim.x / {size}u"
         launched |= {"worker": own, "rank": f"blockIdx.x % {size}u", "workers": all_}
-    passed = [launched.get(name, name) for _, name, _ in h.arguments]
+    passed = ", ".join(launched.get(name, name) for _, name, _ in h.arguments)
     params = "".join(f", {CTYPE[p.var.dtype.name]} p_{p.name}" for p in schedule.params)
     params += "".join(f", const {CTYPE[t.element.name]}* p_{t.name}" for t in schedule.tables)
     shared = only = ""
     records = "n < capacity"
     leaves = "  if (threadIdx.x != 0 || row >= ctas) return;\n"
-    if schedule.dispatch.queue:  # every thread of every CTA takes part
+    if h.counted:  # every thread of every CTA takes part
         params += ", unsigned long long* counter"
         shared = f"  __shared__ sched::{h.struct}::Shared shared;\n"
         leaves, records, only = (
@@ -249,24 +275,37 @@ def trace_source(program: Program) -> str:
             "threadIdx.x == 0 && row < ctas && n < capacity",
             "if (threadIdx.x == 0 && row < ctas) ",
         )
+    elif h.ring is not None:
+        params += ", unsigned* counter" if source == "counter" else ""
+        records = f"threadIdx.x == {program.recorder} && row < ctas && n < capacity"
+    variable = "s" if h.ring is None else "w"
     cluster = f"\n#if __CUDA_ARCH__ >= 900\n__cluster_dims__({size}, 1, 1)\n#endif\n" if size > 1 else ""
-    stores = "".join(f"      out[{k}] = t.{f};\n" for k, f in enumerate(h.fields))
+    record = [
+        f"if ({records}) {{",
+        f"  const auto t = {variable}.tile();",
+        f"  {h.coord}* out = tiles + (row * capacity + n) * {width};",
+        *(f"  out[{k}] = t.{f};" for k, f in enumerate(h.fields)),
+        f"  out[{width - 1}] = s.in_bounds(t);",
+        "}",
+    ]
+    if h.ring is None:
+        walk = (
+            f"{leaves}{shared}"
+            f"  unsigned long long n = 0;\n"
+            f"  for (sched::{h.struct} s({passed}); s.valid(); s.next(), ++n) {{\n"
+            f"{_indented(record, 2)}"
+            f"  }}\n"
+            f"  {only}counts[row] = n;\n"
+        )
+    else:
+        walk = f"  const sched::{h.struct} s{f'({passed})' if passed else ''};\n"
+        walk += launch_control.walks(program, h.struct, h.consumers, source or "hardware", _indented(record, 3))
     return (
         f"{header(program)}\n"
-        f'extern "C" __global__ void {cluster}__launch_bounds__({TRACE_BLOCK})\n'
+        f'extern "C" __global__ void {cluster}__launch_bounds__({program.block})\n'
         f"{program.entry}({h.coord}* tiles, unsigned long long* counts, unsigned long long capacity, "
         f"unsigned first, unsigned ctas{params}) {{\n"
         f"  const unsigned row = blockIdx.x - first;  // past `ctas` for a CTA below `first`\n"
-        f"{leaves}{shared}"
-        f"  unsigned long long n = 0;\n"
-        f"  for (sched::{h.struct} s({', '.join(passed)}); s.valid(); s.next(), ++n) {{\n"
-        f"    if ({records}) {{\n"
-        f"      const auto t = s.tile();\n"
-        f"      {h.coord}* out = tiles + (row * capacity + n) * {width};\n"
-        f"{stores}"
-        f"      out[{width - 1}] = s.in_bounds(t);\n"
-        f"    }}\n"
-        f"  }}\n"
-        f"  {only}counts[row] = n;\n"
+        f"{walk}"
         f"}}\n"
     )

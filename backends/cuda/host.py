@@ -12,8 +12,9 @@ from pathlib import Path
 import numpy as np
 import numpy.typing as npt
 
-from backends.cuda.emitter import header, safe, struct_name
+from backends.cuda.emitter import header, recording_consumer, safe, struct_name
 from backends.cuda.printer import CTYPE
+from backends.tracing import answers_of
 from sched_compiler.program import Program
 from sched_compiler.registry import BackendError, ToolMissingError, TraceRequest
 
@@ -32,8 +33,9 @@ def _runner(program: Program, number: int) -> str:
     """A function that follows workers: reads (workers, parameters, worker ids), appends (count, rows) for each."""
     schedule = program.schedule
     size = schedule.cluster_size
-    arguments = ["(unsigned)w"]
-    if schedule.dispatch.queue:
+    ring = schedule.dispatch.ring
+    arguments = ["(unsigned)w"] if ring is None else []
+    if schedule.dispatch.queue and ring is None:
         arguments += ["&shared[w]", "&counter"]
     if size > 1:
         arguments.append("rank")
@@ -50,7 +52,38 @@ def _runner(program: Program, number: int) -> str:
         arguments.append(f"t_{table.name}.data()")
     name = f"sched::{struct_name(program)}"
     fields = "".join(f"put(out, t.{safe(a.name)}); " for a in schedule.axes)
-    inverse = "s.tile_to_index(t)" if program.inverse is not None else "s.index"
+    inverse = "s.tile_to_index(t)" if program.inverse is not None else "s.index" if ring is None else "w.index"
+    if ring is not None:
+        handle = f"{name}::{recording_consumer(program)}"
+        thread = ", 0u" if ring.consumers[0].threads > 1 else ""
+        made = f"const {name} s{'(' + ', '.join(arguments) + ')' if arguments else ''};"
+        return f"""
+static void run{number}([[maybe_unused]] const long long* in, const long long* ids, long long n,
+    std::vector<long long>& out) {{
+{tables}  // What the queue answers each worker: how many answers, then these.
+  std::vector<std::vector<unsigned>> answers;
+  const long long* next = {place};
+  for (long long w = 0; w < in[0]; ++w) {{
+    answers.emplace_back(next + 1, next + 1 + *next);
+    next += 1 + *next;
+  }}
+  for (long long k = 0; k < n; ++k) {{
+    const {name}::Ring ring{{(unsigned)ids[k], answers[ids[k]].data()}};
+    const size_t head = out.size();
+    put(out, 0);
+    long long count = 0;
+    for (unsigned rank = 0; rank < {size}u; ++rank) {{
+      count = 0;
+      {made}
+      for ({handle} w(s, ring{thread}); w.valid(); w.next(), ++count) {{
+        const auto t = w.tile();
+        {fields}put(out, s.in_bounds(t)); put(out, (long long)w.index); put(out, (long long){inverse});
+      }}
+    }}
+    out[head] = count;
+  }}
+}}
+"""
     if schedule.dispatch.queue:
         return f"""
 static void run{number}([[maybe_unused]] const long long* in, const long long* ids, long long n,
@@ -177,6 +210,9 @@ class Harness:
             for table in schedule.tables:
                 elements = request.tables[table.name]
                 params += [len(elements), *(int(v) for v in elements)]
+            if schedule.dispatch.ring is not None:
+                for answers in answers_of(self.programs[number], request):
+                    params += [len(answers), *answers]
             words += [number, 1 + len(params), len(request.follow), request.workers, *params, *request.follow]
         data = np.array([w - 2**64 if w >= 2**63 else w for w in words], dtype=np.int64).tobytes()
         done = subprocess.run([str(self._binary)], input=data, capture_output=True, timeout=DEADLINE, check=False)

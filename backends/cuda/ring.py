@@ -35,9 +35,19 @@ def ring(protocol: Protocol, name: str, named_barrier: int = 1) -> str:
     for each item, and `counter` and `items` are not looked at; with the counter source, `counter` is 0 before the first
     launch and after each.
     """
-    barriers = ptx.named_barriers(protocol, named_barrier)
     described = protocol.ring
     by = "the hardware queue" if described.source == "hardware" else "tickets of a counter"
+    return (
+        f"// A ring of {described.depth} work indices, fed by {by}. Generated: change the spec, not this file.\n"
+        f"namespace sched {{\nstruct {name} {{\n{_indented(members(protocol, name, named_barrier))}}};\n"
+        f"}}  // namespace sched\n"
+    )
+
+
+def members(protocol: Protocol, name: str, named_barrier: int = 1) -> list[str]:
+    """What stands in the struct `name`."""
+    barriers = ptx.named_barriers(protocol, named_barrier)
+    described = protocol.ring
     body = [
         f"static constexpr unsigned depth = {described.depth}, ctas = {described.ctas}, none = {ptx.NONE}u;",
         f"alignas(16) unsigned char memory[{ptx.size(described)}];",
@@ -57,10 +67,7 @@ def ring(protocol: Protocol, name: str, named_barrier: int = 1) -> str:
             f"// What consumer `{role.name}` of each CTA walks with.",
             *_handle(protocol, role, name, barriers),
         ]
-    return (
-        f"// A ring of {described.depth} work indices, fed by {by}. Generated: change the spec, not this file.\n"
-        f"namespace sched {{\nstruct {name} {{\n{_indented(body)}}};\n}}  // namespace sched\n"
-    )
+    return body
 
 
 def _indented(lines: list[str]) -> str:
@@ -88,9 +95,9 @@ def _init(protocol: Protocol) -> list[str]:
         f"{_FUNCTION} void init() const {{",
         "  if (threadIdx.x + threadIdx.y + threadIdx.z == 0) {",
         *_addresses("place()", one),
-        f"    {_assembly(one)}",
+        *_assembly(one, "    "),
         "  }",
-        f"  {_assembly(all_)}",
+        *_assembly(all_, "  "),
         "}",
     ]
 
@@ -101,15 +108,20 @@ def _addresses(place: str, *codes: ptx.Code) -> list[str]:
     return [*lines, *([f"    const unsigned parity = {place}.parity;"] if "parity" in used else [])]
 
 
-def _assembly(code: ptx.Code) -> str:
-    """One statement; its operands are C++ variables of the names in `_OPERANDS`."""
+def _assembly(code: ptx.Code, indent: str, condition: str = "") -> list[str]:
+    """One statement, an instruction to a line; its operands are C++ variables of the names in `_OPERANDS`."""
     operands = [*code.writes, *code.reads]
-    text = [*(f".reg {r};" for r in code.registers), *code.lines]
-    filled = " ".join(text).format(**{name: f"%{n}" for n, name in enumerate(operands)})
-    scoped = f"{{ {filled} }}" if code.registers else filled
+    places = {name: f"%{n}" for n, name in enumerate(operands)}
+    text = [line.format(**places) for line in (*(f".reg {r};" for r in code.registers), *code.lines)]
+    if code.registers:
+        text = ["{", *text, "}"]
     outs = ", ".join(f'"={_OPERANDS[n][0]}"({_OPERANDS[n][1]})' for n in code.writes)
     ins = ", ".join(f'"{_OPERANDS[n][0]}"({_OPERANDS[n][1]})' for n in code.reads)
-    return f'asm volatile("{scoped}" : {outs} : {ins} : "memory");'
+    end = f' : {outs} : {ins} : "memory");'
+    if len(text) == 1:
+        return [f'{indent}{condition}asm volatile("{text[0]}"{end}']
+    lines = [f'{indent}    "{line} "' for line in text]
+    return [f"{indent}{condition}asm volatile(", *lines[:-1], f'{indent}    "{text[-1]}"{end}']
 
 
 def _steps(protocol: Protocol, role: Role, steps: tuple[Step, ...], place: str, named_barrier: int = 0) -> list[str]:
@@ -121,7 +133,7 @@ def _steps(protocol: Protocol, role: Role, steps: tuple[Step, ...], place: str, 
         code = ptx.step(protocol, role, step, named_barrier)
         codes.append(code)
         elected = "if (elected) " if isinstance(step, Release) and role.threads > 1 else ""
-        lines.append(f"    {elected}{_assembly(code)}")
+        lines += _assembly(code, "    ", elected)
     return [*_addresses(place, *codes), *lines]
 
 

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from backends.ptx import queue
+from backends.ptx import launch_control, queue
+from sched_compiler.dispatch import CLUSTERS
 from sched_compiler.expr import PRED, S32, U64, Dtype, Expr
-from sched_compiler.program import TRACE_BLOCK, Program
+from sched_compiler.program import Program, generation
 from sched_compiler.schedule import DRAWN, INDEX, RANK, WORKER, WORKERS, TableInput, tile_input
 
 #: Changed whenever the text that is emitted for some program changes.
@@ -183,7 +184,8 @@ def _param(e: Expr) -> str:
 def kernel(program: Program, arch: str) -> str:
     """The trace kernel; see `backends.cuda.emitter.trace_source` for what it records."""
     schedule, body = program.schedule, Body()
-    size, coord = schedule.cluster_size, program.coord_type
+    size, coord = schedule.worker_ctas, program.coord_type
+    source = program.source(arch)
     params = [(f"p_{p.name}", p.var) for p in schedule.params]
     signature = [
         "\t.param .u64 .ptr .global .align 8 tiles",
@@ -194,19 +196,22 @@ def kernel(program: Program, arch: str) -> str:
     ]
     signature += [f"\t.param {_param(v)} {name}" for name, v in params]
     signature += [_pointer(f"p_{t.name}", t.element.bits // 8) for t in schedule.tables]
-    shares = schedule.dispatch.queue
+    ring = schedule.dispatch.ring is not None
+    shares = schedule.dispatch.queue and not ring
     if shares:
         signature.append(_pointer("counter", 8))
+    elif source == "counter":
+        signature.append(_pointer("counter", 4))
 
     body.emit("mov.u32 %thread, %tid.x")
-    body.emit("setp.ne.u32 %other, %thread, 0")
-    if not shares:
+    body.emit(f"setp.ne.u32 %other, %thread, {program.recorder}")
+    if not schedule.dispatch.queue:
         body.lines.append("\t@%other ret;")
     body.emit("mov.u32 %cta, %ctaid.x")
     body.emit("ld.param.u32 %first, [first]")
     body.emit("ld.param.u32 %ctas, [ctas]")
     body.emit("sub.u32 %row, %cta, %first")
-    if shares:  # every thread of every CTA takes part, and some record
+    if schedule.dispatch.queue:  # every thread of every CTA takes part, and some record
         body.emit("setp.ge.or.u32 %other, %row, %ctas, %other")
     else:
         body.emit("setp.ge.u32 %other, %row, %ctas")
@@ -232,6 +237,31 @@ def kernel(program: Program, arch: str) -> str:
             body.emit(f"div.u32 %workers, %workers, {size}")
     for e in program.invariants:
         body.value(e, bound)
+    row = (len(schedule.axes) + 1) * coord.bits // 8
+
+    def begin_records() -> None:
+        body.emit("mov.u64 %n, 0")
+        body.emit("cvt.u64.u32 %out, %row")
+        body.emit("mul.lo.u64 %out, %out, %capacity")
+        body.emit(f"mul.lo.u64 %out, %out, {row}")
+        body.emit("add.u64 %out, %tiles, %out")
+
+    if ring:
+        begin_records()
+
+        def record(index: str) -> None:
+            kept = list(body.values)
+            body.emit("setp.ge.or.u64 %full, %n, %capacity, %other")
+            body.lines.append("\t@%full bra NEXT;")
+            _record(body, program, {**bound, INDEX: index})
+            body.label("NEXT")
+            body.forget(kept)
+            body.emit("add.u64 %n, %n, 1")
+
+        launch_control.walks(body, program, source or "hardware", bound, record)
+        body.emit("ret")
+        return _entry(program, arch, signature, body)
+
     index = "%index" if schedule.index_type.bits == 32 else "%wide"
     state = [(str(v.attr), body.register(v.dtype), v) for v in schedule.dispatch.state]
     kept_values = [(index, schedule.index), *((register, v) for _, register, v in state)]
@@ -239,12 +269,7 @@ def kernel(program: Program, arch: str) -> str:
     bound |= {name: register for name, register, _ in state}
     if shares:
         queue.prepare(body, program, index)
-    body.emit("mov.u64 %n, 0")
-    row = (len(schedule.axes) + 1) * coord.bits // 8
-    body.emit("cvt.u64.u32 %out, %row")
-    body.emit("mul.lo.u64 %out, %out, %capacity")
-    body.emit(f"mul.lo.u64 %out, %out, {row}")
-    body.emit("add.u64 %out, %tiles, %out")
+    begin_records()
     kept = list(body.values)
     bound[INDEX] = index
 
@@ -258,18 +283,7 @@ def kernel(program: Program, arch: str) -> str:
     else:
         body.emit("setp.ge.u64 %full, %n, %capacity")
     body.lines.append("\t@%full bra NEXT;")
-    for axis, e in zip(schedule.axes, program.coords, strict=True):
-        body.value(e, bound)
-        bound[tile_input(axis.name)] = body.in_register(e)
-    for k, axis in enumerate(schedule.axes):
-        body.emit(f"st.global.{coord.name} [%out+{k * coord.bits // 8}], {bound[tile_input(axis.name)]}")
-    flag = body.register(coord)
-    if program.in_bounds.value is not None:
-        body.emit(f"mov.b{coord.bits} {flag}, {program.in_bounds.value}")
-    else:
-        body.emit(f"selp.b{coord.bits} {flag}, 1, 0, {body.value(program.in_bounds, bound)}")
-    body.emit(f"st.global.{coord.name} [%out+{len(schedule.axes) * coord.bits // 8}], {flag}")
-    body.emit(f"add.u64 %out, %out, {row}")
+    _record(body, program, bound)
     body.label("NEXT")
     body.forget(kept)
     body.emit("add.u64 %n, %n, 1")
@@ -284,18 +298,41 @@ def kernel(program: Program, arch: str) -> str:
     body.emit("add.u64 %out, %counts, %out")
     body.emit("st.global.u64 [%out], %n")
     body.emit("ret")
+    return _entry(program, arch, signature, body)
+
+
+def _record(body: Body, program: Program, inputs: Mapping[str, str]) -> None:
+    """Write the tile of the current index to `%out`, and move that to the next row."""
+    schedule, coord, bound = program.schedule, program.coord_type, dict(inputs)
+    for axis, e in zip(schedule.axes, program.coords, strict=True):
+        body.value(e, bound)
+        bound[tile_input(axis.name)] = body.in_register(e)
+    for k, axis in enumerate(schedule.axes):
+        body.emit(f"st.global.{coord.name} [%out+{k * coord.bits // 8}], {bound[tile_input(axis.name)]}")
+    flag = body.register(coord)
+    if program.in_bounds.value is not None:
+        body.emit(f"mov.b{coord.bits} {flag}, {program.in_bounds.value}")
+    else:
+        body.emit(f"selp.b{coord.bits} {flag}, 1, 0, {body.value(program.in_bounds, bound)}")
+    body.emit(f"st.global.{coord.name} [%out+{len(schedule.axes) * coord.bits // 8}], {flag}")
+    body.emit(f"add.u64 %out, %out, {(len(schedule.axes) + 1) * coord.bits // 8}")
+
+
+def _entry(program: Program, arch: str, signature: Sequence[str], body: Body) -> str:
+    """The kernel of these parameters and instructions."""
+    size = program.schedule.worker_ctas
     named = [
         "\t.reg .b32 %thread, %cta, %worker, %rank, %workers, %index, %first, %ctas, %row;",
         "\t.reg .b64 %tiles, %counts, %capacity, %n, %out, %wide;",
         "\t.reg .pred %other, %full;",
     ]
     cluster = f".explicitcluster\n.reqnctapercluster {size}, 1, 1\n" if size > 1 and _has_clusters(arch) else ""
-    head = f".visible .entry {program.entry}(\n" + ",\n".join(signature) + f"\n)\n.maxntid {TRACE_BLOCK}, 1, 1\n"
+    head = f".visible .entry {program.entry}(\n" + ",\n".join(signature) + f"\n)\n.maxntid {program.block}, 1, 1\n"
     return f"{head}{cluster}{{\n" + "\n".join([*body.declarations(), *named, *body.lines]) + "\n}\n"
 
 
 def _has_clusters(arch: str) -> bool:
-    return int("".join(c for c in arch if c.isdigit())) >= 90
+    return generation(arch) >= CLUSTERS
 
 
 def functions(program: Program) -> str:
@@ -342,9 +379,10 @@ def _function(
 
 def kernel_module(program: Program, arch: str, ptx_version: str) -> str:
     """A module of the trace kernel alone: what becomes a cubin."""
-    return f"{_module(arch, ptx_version)}\n{kernel(program, arch)}"
+    return f"{_module(arch, launch_control.release(program, ptx_version))}\n{kernel(program, arch)}"
 
 
 def source(program: Program, arch: str, ptx_version: str) -> str:
     """A module of the device functions and the trace kernel: what users read and link."""
-    return f"{_module(arch, ptx_version)}\n{functions(program)}\n{kernel(program, arch)}"
+    head = _module(arch, launch_control.release(program, ptx_version))
+    return f"{head}\n{functions(program)}\n{kernel(program, arch)}"

@@ -72,7 +72,10 @@ def test_header_needs_nothing(path: Path) -> None:
     text = emitter.header(program)
     assert "#include" not in text
     assert text.isascii()
-    own = {"SCHED_FUNCTION", "SCHED_DETAIL"} | ({"SCHED_QUEUE"} if program.schedule.dispatch.queue else set())
+    dispatch = program.schedule.dispatch
+    own = {"SCHED_FUNCTION", "SCHED_DETAIL"}
+    if dispatch.queue:
+        own.add("SCHED_QUEUE" if dispatch.ring is None else "SCHED_DEVICE")
     assert set(re.findall(r"#define (\w+)", text)) == own
     assert emitter.trace_source(program).startswith(text)
     assert max(map(len, text.splitlines())) < 200

@@ -14,6 +14,7 @@ import pytest
 from backends import ring as instructions
 from backends.cuda.ring import ring as cuda_ring
 from backends.toolchain import nvjitlink, nvrtc
+from sched_compiler.driver import CompileRequest, compile_spec
 from sched_compiler.protocol import Consumer, Protocol, Ring, Source, Stop, protocol
 from tests.support.rings import EPILOGUE, LOAD, MMA, STORE, cuda_source, ptx_source
 
@@ -24,6 +25,7 @@ TARGETS: list[tuple[str, Source]] = [
     ("sm_100a", "counter"),
 ]
 BACKENDS = ["cuda", "ptx"]
+SPECS = Path(__file__).parents[2] / "specs"
 
 
 def cubin(described: Protocol, backend: str, arch: str) -> bytes:
@@ -46,10 +48,14 @@ def nvdisasm() -> Path:
 @functools.cache
 def machine_code(ctas: int, arch: str, source: Source, backend: str) -> list[str]:
     """The instructions after the initialisation of a ring of three consumers, in the order of their addresses."""
+    return disassembled(cubin(protocol(Ring(2, (LOAD, STORE, EPILOGUE), ctas, source)), backend, arch))
+
+
+def disassembled(binary: bytes) -> list[str]:
+    """The instructions of a cubin after the meeting that ends the initialisation."""
     tool = nvdisasm()
-    described = protocol(Ring(2, (LOAD, STORE, EPILOGUE), ctas, source))
     with tempfile.NamedTemporaryFile(suffix=".cubin") as file:
-        file.write(cubin(described, backend, arch))
+        file.write(binary)
         file.flush()
         text = subprocess.run([tool, "-c", file.name], capture_output=True, text=True, check=True).stdout
     lines = re.findall(r"/\*[0-9a-f]{4,}\*/\s+(.*?)\s*;", text)
@@ -89,6 +95,26 @@ def test_steps_are_in_the_protocols_order(ctas: int, arch: str, source: Source, 
     assert len(re.findall(f"wlfb{release}", found)) == 1, f"that of the consumer of four warps: {found}"
     counts = {letter: found.count(letter) for letter in "aqrl"}
     assert counts == {"a": ctas, "q": int(source == "hardware"), "r": 3, "l": 4}
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+@pytest.mark.parametrize(("arch", "source"), TARGETS[:3])
+@pytest.mark.parametrize(("name", "alone", "many"), [("cluster_launch_control", 1, 0), ("gemm_clc_fallback", 1, 1)])
+def test_steps_of_a_specs_kernel_are_in_the_protocols_order(
+    name: str, alone: int, many: int, arch: str, source: Source, backend: str
+) -> None:
+    """The cubins that users get, on groups of two CTAs: work is stolen, announced, read, and given back in order."""
+    text = (SPECS / f"{name}.yaml").read_text()
+    code = disassembled(compile_spec(CompileRequest(text, name, arch, backend)).blob)
+    found = letters(code)
+    request = "q" if source == "hardware" else "ss"
+    assert len(re.findall(f"waa{request}wlfw", found)) == 1, f"the scheduler's: {found}"
+    assert len(re.findall("wlffr", found)) == alone, f"that of one thread: {found}"
+    assert len(re.findall("wlfbfr", found)) == many, f"that of four warps: {found}"
+    counts = {letter: found.count(letter) for letter in "aqrl"}
+    assert counts == {"a": 2, "q": int(source == "hardware"), "r": alone + many, "l": 1 + alone + many}
+    assert any("UGETNEXTWORKID.BROADCAST" in line for line in code) == (source == "hardware")
+    assert not any("MEMBAR.ALL.GPU" in line or "MEMBAR.SC" in line for line in code)
 
 
 @pytest.mark.parametrize("backend", BACKENDS)

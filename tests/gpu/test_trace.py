@@ -19,6 +19,7 @@ from backends.launch import Device
 from sched_compiler import driver, registry
 from sched_compiler.evaluate import evaluate
 from sched_compiler.program import place
+from sched_compiler.protocol import Source
 from sched_compiler.registry import TraceRequest
 from sched_compiler.schedule import WORKERS
 from sched_compiler.traces import Rows, trace_numpy
@@ -64,7 +65,7 @@ def test_device_trace_is_numpys(path: Path, backend: str, device: Device, kept: 
     assert cases
     assert len(cases) > 2 or not checked.schedule.params
     for values in cases:
-        for workers in worker_counts(checked, values):
+        for workers in worker_counts(checked, values, program.source(device.arch)):
             tables = random_tables(checked, values, workers)
             request = TraceRequest(values, workers, range(workers), tables)
             begin = time.perf_counter()
@@ -73,7 +74,7 @@ def test_device_trace_is_numpys(path: Path, backend: str, device: Device, kept: 
             expected = trace_numpy(checked.schedule, request)
             assert len(rows) == len(expected)
             if checked.schedule.dispatch.queue:  # who gets what is decided on the device
-                assert_all_once(rows, expected)
+                assert_all_once(rows, expected, cancelled=program.source(device.arch) == "hardware")
                 continue
             for w, (got, want) in enumerate(zip(rows, expected, strict=True)):
                 np.testing.assert_array_equal(got, want, err_msg=f"worker {w} of {workers} at {values}")
@@ -85,16 +86,19 @@ def test_device_trace_is_numpys(path: Path, backend: str, device: Device, kept: 
             )  # fmt: skip
 
 
-def assert_all_once(rows: list[Rows], expected: list[Rows]) -> None:
-    """Every tile once over all workers; each worker's first is its own."""
+def assert_all_once(rows: list[Rows], expected: list[Rows], cancelled: bool) -> None:
+    """Every tile once over all workers; each worker's first is its own, unless it was `cancelled` before it began."""
     for got, want in zip(rows, expected, strict=True):
-        np.testing.assert_array_equal(got[:1], want[:1])
+        if len(got) or not cancelled:
+            np.testing.assert_array_equal(got[:1], want[:1])
     got, want = (np.concatenate(r) for r in (rows, expected))
     np.testing.assert_array_equal(got[np.lexsort(got.T)], want[np.lexsort(want.T)])
 
 
-def worker_counts(checked: driver.Checked, values: dict[str, int]) -> list[int]:
-    """The spec's number of workers; several where it is as many as are launched."""
+def worker_counts(checked: driver.Checked, values: dict[str, int], source: Source | None) -> list[int]:
+    """The spec's number of workers; several where it is as many as are launched, as it is under a ring's counter."""
+    if source == "counter":
+        return [1, 66, 132, 133, 1000]
     if checked.schedule.dispatch.workers.attr == WORKERS:
         return [1, 131, 132, 133, 1000]
     return [int(evaluate([checked.schedule.dispatch.workers], dict(values))[0][0])]

@@ -30,9 +30,10 @@ class Case:
 
     spec: Mapping[str, Any]
     values: Mapping[str, int]
-    workers: int | None = None  # for `grid`, and only there
+    workers: int | None = None  # for `grid` and for a ring, and only there
     follow: Sequence[int] | None = None
     tables: Mapping[str, Any] | None = None  # those that arrive at launch; random ones by default
+    responses: Sequence[Sequence[int]] | None = None  # of a ring, for each worker
 
     @functools.cached_property
     def checked(self) -> driver.Checked:
@@ -45,7 +46,9 @@ class Case:
     @functools.cached_property
     def request(self) -> TraceRequest:
         schedule = self.checked.schedule
-        if schedule.dispatch.workers.attr != WORKERS:
+        if self.responses is not None:
+            count = len(self.responses)
+        elif schedule.dispatch.workers.attr != WORKERS and schedule.dispatch.ring is None:
             count = int(evaluate([schedule.dispatch.workers], dict(self.values))[0][0])
         else:
             assert self.workers is not None
@@ -54,7 +57,9 @@ class Case:
             tables = random_tables(self.checked, dict(self.values), 0)
         else:
             tables = {**self.checked.loaded.tables, **self.tables}
-        return TraceRequest(self.values, count, range(count) if self.follow is None else self.follow, tables)
+        return TraceRequest(
+            self.values, count, range(count) if self.follow is None else self.follow, tables, self.responses
+        )
 
     def numpy(self) -> list[Rows]:
         return trace_numpy(self.checked.schedule, self.request)

@@ -1,0 +1,532 @@
+// Tile schedule gemm-clc-fallback. Generated: change the spec, not this file.
+//
+//   __shared__ sched::gemm_clc_fallback::Ring ring;
+//   const sched::gemm_clc_fallback s(rank, p_m_tiles);
+//   ring.init();  // all threads of the cluster
+//   if (threadIdx.x == 0 && blockIdx.x % 2u == 0) ring.schedule(counter, s.items());  // a warp of its own
+//   if (threadIdx.x == 32)
+//     for (sched::gemm_clc_fallback::mma w(s, ring); w.valid(); w.next()) { auto t = w.tile(); ... }
+//   if (threadIdx.x >= 64 && threadIdx.x < 192)
+//     for (sched::gemm_clc_fallback::epilogue w(s, ring, threadIdx.x - 64); w.valid(); w.next()) { auto t = w.tile(); ... }
+//
+// Every consumer takes every item, and walks to the end: a slot is free when all of them have read it.
+// From sm_100 on launch one cluster of 2 CTAs for each item, along x; others cancel most of them.
+// `counter` may be null there. Below, launch any number of clusters; `counter` is in global memory, zero
+// before the first launch, and set back by every launch.
+//
+// A worker is a cluster of 2 CTAs. Items: ((m_tiles + 1) // 2) * 24.
+#pragma once
+#ifndef SCHED_FUNCTION
+#if defined(__CUDACC__) || defined(__CUDACC_RTC__)
+#define SCHED_FUNCTION __host__ __device__ __forceinline__
+#else
+#define SCHED_FUNCTION inline
+#endif
+#endif
+#ifndef SCHED_DETAIL
+#define SCHED_DETAIL
+namespace sched {
+namespace detail {
+// Upper half of the full product.
+SCHED_FUNCTION unsigned mulhi(unsigned a, unsigned b) {
+  return (unsigned)(((unsigned long long)a * b) >> 32);
+}
+SCHED_FUNCTION unsigned long long mulhi(unsigned long long a, unsigned long long b) {
+#ifdef __CUDA_ARCH__
+  return __umul64hi(a, b);
+#else
+  return (unsigned long long)(((unsigned __int128)a * b) >> 64);
+#endif
+}
+}  // namespace detail
+}  // namespace sched
+#endif
+#ifndef SCHED_DEVICE
+#if defined(__CUDACC__) || defined(__CUDACC_RTC__)
+#define SCHED_DEVICE __device__ __forceinline__
+#else
+#define SCHED_DEVICE inline
+#endif
+#endif
+namespace sched {
+struct gemm_clc_fallback {
+  using Index = unsigned;
+  struct Tile { int m; int n; };
+
+  unsigned rank;  // this CTA's rank in its cluster
+  unsigned p_m_tiles;  // run-time parameter
+  unsigned k0;  // computed once
+  unsigned k1;  // computed once
+  unsigned k2;  // computed once
+  unsigned k3;  // computed once
+  SCHED_FUNCTION gemm_clc_fallback(unsigned rank_, unsigned p_m_tiles_) : rank(rank_), p_m_tiles(p_m_tiles_) {
+    k0 = ((p_m_tiles + 1u) >> 1u) * 24u;
+    const unsigned t0 = (p_m_tiles + 1u) >> 1u;
+    k1 = (((t0 > 1u ? t0 : 1u) + 3u) & 3u) + 1u;
+    const unsigned t1 = (p_m_tiles + 1u) >> 1u;
+    k2 = (((t1 > 1u ? t1 : 1u) + 3u) >> 2u) - 1u;
+    k3 = 4294967295u / k1;
+  }
+  // The number of work items.
+  SCHED_FUNCTION Index items() const {
+    return k0;
+  }
+  SCHED_FUNCTION Tile index_to_tile(Index i) const {
+    const unsigned t0 = detail::mulhi(i, 44739243u);
+    const bool t1 = t0 == k2;
+    const unsigned t2 = i - (t0 * 96u);
+    const unsigned t3 = t2 >> 2u;
+    const unsigned t4 = detail::mulhi((t2 + 1u), k3);
+    const int t5 = (int)((((t0 * 4u) + (t2 - ((t1 ? t4 : t3) * (t1 ? k1 : 4u)))) * 2u) + rank);
+    return Tile{t5, (int)(t1 ? t4 : t3)};
+  }
+  // Whether a scheduled tile lies in the space; false for padding.
+  SCHED_FUNCTION bool in_bounds(Tile tile) const {
+    return ((unsigned)tile.m) < p_m_tiles;
+  }
+  // The work index that visits a scheduled tile.
+  SCHED_FUNCTION Index tile_to_index(Tile tile) const {
+    const unsigned t0 = (unsigned)tile.m;
+    const unsigned t1 = t0 >> 3u;
+    const unsigned t2 = ((t1 * 96u) + (((unsigned)tile.n) * ((t1 == k2) ? k1 : 4u))) + ((t0 >> 1u) & 3u);
+    return t2;
+  }
+
+  // Between the scheduler and the consumers of a cluster; in shared memory.
+  struct Ring {
+#if !defined(__CUDACC__) && !defined(__CUDACC_RTC__)
+    static constexpr unsigned depth = 2, ctas = 2, none = 4294967295u;
+    unsigned own;  // the cluster's own index
+    const unsigned* answers;  // the CTA ids that the queue answers, `none` at last
+    struct mma {
+      const unsigned* at;
+      unsigned index;
+      SCHED_DEVICE mma(const Ring& ring, unsigned items)
+          : at(ring.answers), index(ring.own < items ? ring.own : none) {}
+      SCHED_DEVICE bool valid() const { return index != none; }
+      SCHED_DEVICE void next() {
+        index = *at == none ? none : *at / ctas;
+        ++at;
+      }
+    };
+    struct epilogue {
+      const unsigned* at;
+      unsigned index;
+      SCHED_DEVICE epilogue(const Ring& ring, unsigned items, unsigned)
+          : at(ring.answers), index(ring.own < items ? ring.own : none) {}
+      SCHED_DEVICE bool valid() const { return index != none; }
+      SCHED_DEVICE void next() {
+        index = *at == none ? none : *at / ctas;
+        ++at;
+      }
+    };
+#elif defined(__CUDA_ARCH__) && __CUDA_ARCH__ < 900
+#error "gemm_clc_fallback: dispatch clc needs sm_90 or later"
+#elif defined(__CUDA_ARCH__) && __CUDA_ARCH__ < 1000
+    static constexpr unsigned depth = 2, ctas = 2, none = 4294967295u;
+    alignas(16) unsigned char memory[64];
+
+    // A place in the ring: a slot, its barriers (addresses in shared memory), and the parity of the round.
+    struct Place {
+      unsigned ring, slot = 0, parity = 0;
+      __device__ __forceinline__ unsigned slots() const { return ring + 0u + slot * 16u; }
+      __device__ __forceinline__ unsigned full() const { return ring + 32u + slot * 8u; }
+      __device__ __forceinline__ unsigned empty() const { return ring + 48u + slot * 8u; }
+      __device__ __forceinline__ void advance() {
+        if (++slot == depth) { slot = 0; parity ^= 1u; }
+      }
+    };
+    __device__ __forceinline__ Place place() const { return Place{(unsigned)__cvta_generic_to_shared(memory)}; }
+
+    // All threads of the cluster, before anything else.
+    __device__ __forceinline__ void init() const {
+      if (threadIdx.x + threadIdx.y + threadIdx.z == 0) {
+        const unsigned full = place().full();
+        const unsigned empty = place().empty();
+        asm volatile(
+            "mbarrier.init.shared::cta.b64 [%0 + 0], 1; "
+            "mbarrier.init.shared::cta.b64 [%0 + 8], 1; "
+            "mbarrier.init.shared::cta.b64 [%1 + 0], 4; "
+            "mbarrier.init.shared::cta.b64 [%1 + 8], 4; "
+            "fence.mbarrier_init.release.cluster;" :  : "r"(full), "r"(empty) : "memory");
+      }
+      asm volatile(
+          "barrier.cluster.arrive.relaxed.aligned; "
+          "barrier.cluster.wait.acquire.aligned;" :  :  : "memory");
+    }
+
+    // One thread of CTA 0 of the cluster: hands out work until none is left.
+    __device__ __forceinline__ void schedule(unsigned* counter, unsigned items) const {
+      if (blockIdx.x / ctas >= items) return;
+      const unsigned clusters = gridDim.x / ctas;
+      Place at = place();
+      for (unsigned index = 0; index != none; at.advance()) {
+        const unsigned slots = at.slots();
+        const unsigned full = at.full();
+        const unsigned empty = at.empty();
+        const unsigned parity = at.parity;
+        asm volatile(
+            "{ "
+            ".reg .pred complete; "
+            ".reg .b32 before; "
+            "xor.b32 before, %1, 1; "
+            "again: "
+            "mbarrier.try_wait.parity.relaxed.cluster.shared::cta.b64 complete, [%0], before; "
+            "@!complete bra again; "
+            "fence.acquire.sync_restrict::shared::cluster.cluster; "
+            "}" :  : "r"(empty), "r"(parity) : "memory");
+        asm volatile(
+            "{ "
+            ".reg .b32 there; "
+            "mapa.shared::cluster.u32 there, %0, 0; "
+            "mbarrier.arrive.expect_tx.relaxed.cluster.shared::cluster.b64 _, [there], 16; "
+            "}" :  : "r"(full) : "memory");
+        asm volatile(
+            "{ "
+            ".reg .b32 there; "
+            "mapa.shared::cluster.u32 there, %0, 1; "
+            "mbarrier.arrive.expect_tx.relaxed.cluster.shared::cluster.b64 _, [there], 16; "
+            "}" :  : "r"(full) : "memory");
+        asm volatile(
+            "{ "
+            ".reg .pred draws; "
+            ".reg .pred wins; "
+            ".reg .pred last; "
+            ".reg .b32 answer; "
+            ".reg .b32 number; "
+            ".reg .b32 next; "
+            ".reg .b32 slot_there; "
+            ".reg .b32 full_there; "
+            "mov.b32 answer, 4294967295; "
+            "setp.gt.u32 draws, %3, %4; "
+            "@!draws bra answered; "
+            "atom.relaxed.gpu.global.add.u32 number, [%2], 1; "
+            "add.u32 next, %4, number; "
+            "setp.lt.u32 wins, next, %3; "
+            "@wins mov.b32 answer, next; "
+            "add.u32 number, number, 1; "
+            "setp.eq.u32 last, number, %3; "
+            "@last st.relaxed.gpu.global.u32 [%2], 0; "
+            "answered: "
+            "mapa.shared::cluster.u32 slot_there, %0, 0; "
+            "mapa.shared::cluster.u32 full_there, %1, 0; "
+            "st.async.shared::cluster.mbarrier::complete_tx::bytes.v4.b32 [slot_there], {answer, answer, answer, answer}, [full_there]; "
+            "mapa.shared::cluster.u32 slot_there, %0, 1; "
+            "mapa.shared::cluster.u32 full_there, %1, 1; "
+            "st.async.shared::cluster.mbarrier::complete_tx::bytes.v4.b32 [slot_there], {answer, answer, answer, answer}, [full_there]; "
+            "}" :  : "r"(slots), "r"(full), "l"(counter), "r"(items), "r"(clusters) : "memory");
+        asm volatile(
+            "{ "
+            ".reg .pred complete; "
+            "again: "
+            "mbarrier.try_wait.parity.relaxed.cluster.shared::cta.b64 complete, [%0], %1; "
+            "@!complete bra again; "
+            "fence.acquire.sync_restrict::shared::cluster.cluster; "
+            "}" :  : "r"(full), "r"(parity) : "memory");
+        asm volatile(
+            "{ "
+            ".reg .b32 same0; "
+            ".reg .b32 same1; "
+            ".reg .b32 same2; "
+            "ld.shared::cta.v4.b32 {%0, same0, same1, same2}, [%1]; "
+            "}" : "=r"(index) : "r"(slots) : "memory");
+        asm volatile("fence.proxy.async.shared::cta;" :  :  : "memory");
+      }
+      for (unsigned n = 0; n < depth; ++n, at.advance()) {
+        const unsigned empty = at.empty();
+        const unsigned parity = at.parity;
+        asm volatile(
+            "{ "
+            ".reg .pred complete; "
+            ".reg .b32 before; "
+            "xor.b32 before, %1, 1; "
+            "again: "
+            "mbarrier.try_wait.parity.relaxed.cluster.shared::cta.b64 complete, [%0], before; "
+            "@!complete bra again; "
+            "fence.acquire.sync_restrict::shared::cluster.cluster; "
+            "}" :  : "r"(empty), "r"(parity) : "memory");
+      }
+    }
+
+    // What consumer `mma` of each CTA walks with.
+    struct mma {
+      Place at;
+      unsigned index;  // the current work index
+      __device__ __forceinline__ mma(const Ring& ring, unsigned items)
+          : at(ring.place()), index(blockIdx.x / ctas < items ? blockIdx.x / ctas : none) {}
+      __device__ __forceinline__ bool valid() const { return index != none; }
+      __device__ __forceinline__ void next() {
+        const unsigned slots = at.slots();
+        const unsigned full = at.full();
+        const unsigned empty = at.empty();
+        const unsigned parity = at.parity;
+        asm volatile(
+            "{ "
+            ".reg .pred complete; "
+            "again: "
+            "mbarrier.try_wait.parity.relaxed.cluster.shared::cta.b64 complete, [%0], %1; "
+            "@!complete bra again; "
+            "fence.acquire.sync_restrict::shared::cluster.cluster; "
+            "}" :  : "r"(full), "r"(parity) : "memory");
+        asm volatile(
+            "{ "
+            ".reg .b32 same0; "
+            ".reg .b32 same1; "
+            ".reg .b32 same2; "
+            "ld.shared::cta.v4.b32 {%0, same0, same1, same2}, [%1]; "
+            "}" : "=r"(index) : "r"(slots) : "memory");
+        asm volatile("fence.proxy.async.shared::cta;" :  :  : "memory");
+        asm volatile(
+            "{ "
+            ".reg .b32 there; "
+            "fence.release.sync_restrict::shared::cta.cluster; "
+            "mapa.shared::cluster.u32 there, %0, 0; "
+            "mbarrier.arrive.relaxed.cluster.shared::cluster.b64 _, [there]; "
+            "}" :  : "r"(empty) : "memory");
+        at.advance();
+      }
+    };
+
+    // What consumer `epilogue` of each CTA walks with.
+    struct epilogue {
+      Place at;
+      unsigned index;  // the current work index
+      bool elected;
+      __device__ __forceinline__ epilogue(const Ring& ring, unsigned items, unsigned thread)
+          : at(ring.place()), index(blockIdx.x / ctas < items ? blockIdx.x / ctas : none), elected(thread == 0) {}
+      __device__ __forceinline__ bool valid() const { return index != none; }
+      __device__ __forceinline__ void next() {
+        const unsigned slots = at.slots();
+        const unsigned full = at.full();
+        const unsigned empty = at.empty();
+        const unsigned parity = at.parity;
+        asm volatile(
+            "{ "
+            ".reg .pred complete; "
+            "again: "
+            "mbarrier.try_wait.parity.relaxed.cluster.shared::cta.b64 complete, [%0], %1; "
+            "@!complete bra again; "
+            "fence.acquire.sync_restrict::shared::cluster.cluster; "
+            "}" :  : "r"(full), "r"(parity) : "memory");
+        asm volatile(
+            "{ "
+            ".reg .b32 same0; "
+            ".reg .b32 same1; "
+            ".reg .b32 same2; "
+            "ld.shared::cta.v4.b32 {%0, same0, same1, same2}, [%1]; "
+            "}" : "=r"(index) : "r"(slots) : "memory");
+        asm volatile("fence.proxy.async.shared::cta;" :  :  : "memory");
+        asm volatile("bar.sync 1, 128;" :  :  : "memory");
+        if (elected) asm volatile(
+            "{ "
+            ".reg .b32 there; "
+            "fence.release.sync_restrict::shared::cta.cluster; "
+            "mapa.shared::cluster.u32 there, %0, 0; "
+            "mbarrier.arrive.relaxed.cluster.shared::cluster.b64 _, [there]; "
+            "}" :  : "r"(empty) : "memory");
+        at.advance();
+      }
+    };
+#else
+    static constexpr unsigned depth = 2, ctas = 2, none = 4294967295u;
+    alignas(16) unsigned char memory[64];
+
+    // A place in the ring: a slot, its barriers (addresses in shared memory), and the parity of the round.
+    struct Place {
+      unsigned ring, slot = 0, parity = 0;
+      __device__ __forceinline__ unsigned slots() const { return ring + 0u + slot * 16u; }
+      __device__ __forceinline__ unsigned full() const { return ring + 32u + slot * 8u; }
+      __device__ __forceinline__ unsigned empty() const { return ring + 48u + slot * 8u; }
+      __device__ __forceinline__ void advance() {
+        if (++slot == depth) { slot = 0; parity ^= 1u; }
+      }
+    };
+    __device__ __forceinline__ Place place() const { return Place{(unsigned)__cvta_generic_to_shared(memory)}; }
+
+    // All threads of the cluster, before anything else.
+    __device__ __forceinline__ void init() const {
+      if (threadIdx.x + threadIdx.y + threadIdx.z == 0) {
+        const unsigned full = place().full();
+        const unsigned empty = place().empty();
+        asm volatile(
+            "mbarrier.init.shared::cta.b64 [%0 + 0], 1; "
+            "mbarrier.init.shared::cta.b64 [%0 + 8], 1; "
+            "mbarrier.init.shared::cta.b64 [%1 + 0], 4; "
+            "mbarrier.init.shared::cta.b64 [%1 + 8], 4; "
+            "fence.mbarrier_init.release.cluster;" :  : "r"(full), "r"(empty) : "memory");
+      }
+      asm volatile(
+          "barrier.cluster.arrive.relaxed.aligned; "
+          "barrier.cluster.wait.acquire.aligned;" :  :  : "memory");
+    }
+
+    // One thread of CTA 0 of the cluster: hands out work until none is left.
+    __device__ __forceinline__ void schedule(unsigned*, unsigned) const {
+      Place at = place();
+      for (unsigned index = 0; index != none; at.advance()) {
+        const unsigned slots = at.slots();
+        const unsigned full = at.full();
+        const unsigned empty = at.empty();
+        const unsigned parity = at.parity;
+        asm volatile(
+            "{ "
+            ".reg .pred complete; "
+            ".reg .b32 before; "
+            "xor.b32 before, %1, 1; "
+            "again: "
+            "mbarrier.try_wait.parity.relaxed.cluster.shared::cta.b64 complete, [%0], before; "
+            "@!complete bra again; "
+            "fence.acquire.sync_restrict::shared::cluster.cluster; "
+            "}" :  : "r"(empty), "r"(parity) : "memory");
+        asm volatile(
+            "{ "
+            ".reg .b32 there; "
+            "mapa.shared::cluster.u32 there, %0, 0; "
+            "mbarrier.arrive.expect_tx.relaxed.cluster.shared::cluster.b64 _, [there], 16; "
+            "}" :  : "r"(full) : "memory");
+        asm volatile(
+            "{ "
+            ".reg .b32 there; "
+            "mapa.shared::cluster.u32 there, %0, 1; "
+            "mbarrier.arrive.expect_tx.relaxed.cluster.shared::cluster.b64 _, [there], 16; "
+            "}" :  : "r"(full) : "memory");
+        asm volatile("clusterlaunchcontrol.try_cancel.async.shared::cta.mbarrier::complete_tx::bytes.multicast::cluster::all.b128 [%0], [%1];" :  : "r"(slots), "r"(full) : "memory");
+        asm volatile(
+            "{ "
+            ".reg .pred complete; "
+            "again: "
+            "mbarrier.try_wait.parity.relaxed.cluster.shared::cta.b64 complete, [%0], %1; "
+            "@!complete bra again; "
+            "fence.acquire.sync_restrict::shared::cluster.cluster; "
+            "}" :  : "r"(full), "r"(parity) : "memory");
+        asm volatile(
+            "{ "
+            ".reg .b128 response; "
+            ".reg .pred given; "
+            "ld.shared::cta.b128 response, [%1]; "
+            "clusterlaunchcontrol.query_cancel.is_canceled.pred.b128 given, response; "
+            "mov.b32 %0, 4294967295; "
+            "@given clusterlaunchcontrol.query_cancel.get_first_ctaid::x.b32.b128 %0, response; "
+            "@given shr.u32 %0, %0, 1; "
+            "}" : "=r"(index) : "r"(slots) : "memory");
+        asm volatile("fence.proxy.async.shared::cta;" :  :  : "memory");
+      }
+      for (unsigned n = 0; n < depth; ++n, at.advance()) {
+        const unsigned empty = at.empty();
+        const unsigned parity = at.parity;
+        asm volatile(
+            "{ "
+            ".reg .pred complete; "
+            ".reg .b32 before; "
+            "xor.b32 before, %1, 1; "
+            "again: "
+            "mbarrier.try_wait.parity.relaxed.cluster.shared::cta.b64 complete, [%0], before; "
+            "@!complete bra again; "
+            "fence.acquire.sync_restrict::shared::cluster.cluster; "
+            "}" :  : "r"(empty), "r"(parity) : "memory");
+      }
+    }
+
+    // What consumer `mma` of each CTA walks with.
+    struct mma {
+      Place at;
+      unsigned index;  // the current work index
+      __device__ __forceinline__ mma(const Ring& ring, unsigned)
+          : at(ring.place()), index(blockIdx.x / ctas) {}
+      __device__ __forceinline__ bool valid() const { return index != none; }
+      __device__ __forceinline__ void next() {
+        const unsigned slots = at.slots();
+        const unsigned full = at.full();
+        const unsigned empty = at.empty();
+        const unsigned parity = at.parity;
+        asm volatile(
+            "{ "
+            ".reg .pred complete; "
+            "again: "
+            "mbarrier.try_wait.parity.relaxed.cluster.shared::cta.b64 complete, [%0], %1; "
+            "@!complete bra again; "
+            "fence.acquire.sync_restrict::shared::cluster.cluster; "
+            "}" :  : "r"(full), "r"(parity) : "memory");
+        asm volatile(
+            "{ "
+            ".reg .b128 response; "
+            ".reg .pred given; "
+            "ld.shared::cta.b128 response, [%1]; "
+            "clusterlaunchcontrol.query_cancel.is_canceled.pred.b128 given, response; "
+            "mov.b32 %0, 4294967295; "
+            "@given clusterlaunchcontrol.query_cancel.get_first_ctaid::x.b32.b128 %0, response; "
+            "@given shr.u32 %0, %0, 1; "
+            "}" : "=r"(index) : "r"(slots) : "memory");
+        asm volatile("fence.proxy.async.shared::cta;" :  :  : "memory");
+        asm volatile(
+            "{ "
+            ".reg .b32 there; "
+            "fence.release.sync_restrict::shared::cta.cluster; "
+            "mapa.shared::cluster.u32 there, %0, 0; "
+            "mbarrier.arrive.relaxed.cluster.shared::cluster.b64 _, [there]; "
+            "}" :  : "r"(empty) : "memory");
+        at.advance();
+      }
+    };
+
+    // What consumer `epilogue` of each CTA walks with.
+    struct epilogue {
+      Place at;
+      unsigned index;  // the current work index
+      bool elected;
+      __device__ __forceinline__ epilogue(const Ring& ring, unsigned, unsigned thread)
+          : at(ring.place()), index(blockIdx.x / ctas), elected(thread == 0) {}
+      __device__ __forceinline__ bool valid() const { return index != none; }
+      __device__ __forceinline__ void next() {
+        const unsigned slots = at.slots();
+        const unsigned full = at.full();
+        const unsigned empty = at.empty();
+        const unsigned parity = at.parity;
+        asm volatile(
+            "{ "
+            ".reg .pred complete; "
+            "again: "
+            "mbarrier.try_wait.parity.relaxed.cluster.shared::cta.b64 complete, [%0], %1; "
+            "@!complete bra again; "
+            "fence.acquire.sync_restrict::shared::cluster.cluster; "
+            "}" :  : "r"(full), "r"(parity) : "memory");
+        asm volatile(
+            "{ "
+            ".reg .b128 response; "
+            ".reg .pred given; "
+            "ld.shared::cta.b128 response, [%1]; "
+            "clusterlaunchcontrol.query_cancel.is_canceled.pred.b128 given, response; "
+            "mov.b32 %0, 4294967295; "
+            "@given clusterlaunchcontrol.query_cancel.get_first_ctaid::x.b32.b128 %0, response; "
+            "@given shr.u32 %0, %0, 1; "
+            "}" : "=r"(index) : "r"(slots) : "memory");
+        asm volatile("fence.proxy.async.shared::cta;" :  :  : "memory");
+        asm volatile("bar.sync 1, 128;" :  :  : "memory");
+        if (elected) asm volatile(
+            "{ "
+            ".reg .b32 there; "
+            "fence.release.sync_restrict::shared::cta.cluster; "
+            "mapa.shared::cluster.u32 there, %0, 0; "
+            "mbarrier.arrive.relaxed.cluster.shared::cluster.b64 _, [there]; "
+            "}" :  : "r"(empty) : "memory");
+        at.advance();
+      }
+    };
+#endif
+  };
+  // What consumer `mma`, one thread of each CTA, walks with: `valid()`, `tile()`, `next()`.
+  struct mma : Ring::mma {
+    const gemm_clc_fallback& tiles;
+    SCHED_DEVICE mma(const gemm_clc_fallback& tiles_, const Ring& ring_)
+        : Ring::mma(ring_, tiles_.items()), tiles(tiles_) {}
+    SCHED_DEVICE Tile tile() const { return tiles.index_to_tile(this->index); }
+  };
+  // What consumer `epilogue`, 128 threads of each CTA, walks with: `valid()`, `tile()`, `next()`.
+  struct epilogue : Ring::epilogue {
+    const gemm_clc_fallback& tiles;
+    SCHED_DEVICE epilogue(const gemm_clc_fallback& tiles_, const Ring& ring_, unsigned thread_)
+        : Ring::epilogue(ring_, tiles_.items(), thread_), tiles(tiles_) {}
+    SCHED_DEVICE Tile tile() const { return tiles.index_to_tile(this->index); }
+  };
+};
+}  // namespace sched
