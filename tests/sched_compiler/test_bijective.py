@@ -6,6 +6,9 @@ import functools
 import json
 import random
 import re
+import subprocess
+import sys
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -23,10 +26,13 @@ from sched_compiler.polynomial import add, atom, constant, divided, multiply, nu
 from sched_compiler.prove import small_values
 from sched_compiler.schedule import INDEX, RANK, Schedule
 from sched_compiler.smt import Solver
+from service.settings import Settings
 from tests.support.random_specs import RandomChoices
 from tests.test_random_specs import composed, mapped
 
 pytest.importorskip("z3")
+
+ROOT = Path(__file__).parents[2]
 
 SIDE = (1, 65536)
 M_N = {"M": SIDE, "N": SIDE}
@@ -153,6 +159,25 @@ def test_the_report_shows_the_counterexample(name: str, code: str, found: str) -
     report = driver.check_text(spec(WRONG[name][0]))
     assert not report.ok
     assert {d.code: d.found for d in report.diagnostics}[code] == found
+
+
+def test_what_stays_undecided_does_so_within_the_services_limits() -> None:
+    """Processor time and address space of a worker that checks a spec."""
+    path = ROOT / "tests" / "bad_specs" / "build" / "map-undecided.yaml"
+    code = (
+        "import resource, sys, time\n"
+        "from sched_compiler import driver\n"
+        "memory, text = int(sys.argv[1]), open(sys.argv[2]).read()\n"
+        "resource.setrlimit(resource.RLIMIT_AS, (memory, memory))\n"
+        "report = driver.check_text(text)\n"
+        "print(report.diagnostics[0].code, 'z3 finds neither' in report.diagnostics[0].found, time.process_time())\n"
+    )
+    limits = Settings.model_fields
+    command = [sys.executable, "-c", code, str(limits["worker_memory_bytes"].default), str(path)]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True)
+    reported, asked, seconds = done.stdout.split()
+    assert (reported, asked) == ("E064", "True")
+    assert float(seconds) < limits["check_timeout"].default
 
 
 def test_without_z3_the_extra_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
