@@ -23,8 +23,8 @@ IR = (
 )  # fmt: skip
 #: What the IR's analyses add; they place diagnostics, so they know of loaded specs.
 ANALYSES = (
-    "build", "build_order", "expectation", "model", "prove", "responses", "tables", "tiling", "traces", "translate",
-    "tried", "verdict", "verify", "verify_tables",
+    "bijective", "build", "build_order", "expectation", "linear", "model", "polynomial", "prove", "responses", "smt",
+    "tables", "tiling", "traces", "translate", "tried", "verdict", "verify", "verify_tables",
 )  # fmt: skip
 #: What else of `sched_compiler` a backend may see.
 SHARED = ("artifact", "registry")
@@ -96,7 +96,7 @@ def test_the_compiler_is_built_on_little() -> None:
         for name, _ in imports(path)
         if name.partition(".")[0] not in allowed
     }
-    assert found == {("cli", "service")}  # `schedc serve`
+    assert found == {("cli", "service"), ("smt", "z3")}  # `schedc serve`, and the extra `proof`
     assert offences(modules("sched_compiler"), re.compile(r"ctypes\b")) == []
 
 
@@ -106,7 +106,8 @@ def test_the_service_sees_the_driver_and_the_shared_types_alone() -> None:
 
 
 @pytest.mark.parametrize(
-    "name", ["fastapi", "starlette", "uvicorn", "pydantic", "yaml", "numpy", "ctypes", "backends", "service", "rich"]
+    "name",
+    ["fastapi", "starlette", "uvicorn", "pydantic", "yaml", "numpy", "ctypes", "backends", "service", "rich", "z3"],
 )
 def test_importing_the_package_is_light(name: str) -> None:
     code = f"import sys, sched_compiler; sys.exit({name!r} in sys.modules)"
@@ -125,7 +126,7 @@ def test_the_command_lines_help_is_light(name: str) -> None:
     assert b"check" in done.stdout
 
 
-@pytest.mark.parametrize("name", ["fastapi", "uvicorn", "service", "backends.toolchain"])
+@pytest.mark.parametrize("name", ["fastapi", "uvicorn", "service", "backends.toolchain", "z3"])
 def test_checking_a_spec_loads_no_service_and_no_compiler(name: str) -> None:
     code = (
         "import sys\nfrom sched_compiler.cli import main\nmain(['check', 'specs/gemm_group_major.yaml'])\n"

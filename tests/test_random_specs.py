@@ -101,34 +101,37 @@ def test_drawn_specs_are_the_written_loops(drawn: tuple[dict[str, Any], dict[str
 # -- formulas that a spec's author could have written -----------------------------------------------------------
 
 
-def composed_without_parameters(seed: int) -> dict[str, Any]:
-    """A random spec of single tiles without padding, its parameters fixed at their values."""
-    for attempt in range(1000):
-        spec, values = random_spec(RandomChoices(seed * 1000 + attempt))
+def composed(choices: RandomChoices, fixed: bool) -> dict[str, Any]:
+    """A random spec of single tiles without padding; its parameters at their values if they are to be fixed."""
+    for _ in range(1000):
+        spec, values = random_spec(choices)
         # a curve's formulas share so much that written out they are long beyond measure
         if "cluster" not in spec and '"pad"' not in json.dumps(spec) and '"curve"' not in json.dumps(spec):
-            spec["params"] = {name: {"min": value, "max": value} for name, value in values.items()}
+            if fixed:
+                spec["params"] = {name: {"min": value, "max": value} for name, value in values.items()}
             return {**spec, "dispatch": {"static": {"workers": 3}}}
     raise AssertionError("no spec without padding")
 
 
+def mapped(spec: dict[str, Any]) -> dict[str, Any] | None:
+    """The formulas that a composed spec compiles to, as a spec of its own, unless they are too long."""
+    schedule = driver.check(json.dumps(spec)).schedule
+    formulas = {
+        axis.name: to_text(c).replace("$index", "i") for axis, c in zip(schedule.axes, schedule.coords, strict=True)
+    }
+    if max(map(len, formulas.values())) > MAX_LENGTH:
+        return None
+    extents = {axis.name: to_text(axis.extent) for axis in schedule.axes}
+    params = {p.name: {"min": p.var.lo, "max": p.var.hi} for p in schedule.params if p.var.op == "var"}
+    form = {"version": 1, "name": "mapped", "params": params, "space": extents, "map": formulas}
+    return {**form, "dispatch": spec["dispatch"]}
+
+
 @functools.cache
 def mapped_specs() -> list[dict[str, Any]]:
-    """The formulas that composed specs compile to, as specs of their own."""
-    found: list[dict[str, Any]] = []
-    for seed in itertools.count():
-        spec = composed_without_parameters(seed)
-        schedule = driver.check(json.dumps(spec)).schedule
-        formulas = {
-            axis.name: to_text(c).replace("$index", "i") for axis, c in zip(schedule.axes, schedule.coords, strict=True)
-        }
-        if max(map(len, formulas.values())) <= MAX_LENGTH:
-            extents = {axis.name: to_text(axis.extent) for axis in schedule.axes}
-            form = {"version": 1, "name": "mapped", "space": extents, "map": formulas}
-            found.append({**form, "dispatch": spec["dispatch"]})
-        if len(found) == MAPS:
-            break
-    return found
+    """Formulas without parameters."""
+    found = (mapped(composed(RandomChoices(seed), fixed=True)) for seed in itertools.count())
+    return list(itertools.islice((form for form in found if form is not None), MAPS))
 
 
 def tiles_of(spec: dict[str, Any]) -> list[tuple[int, ...]]:

@@ -183,7 +183,7 @@ class TestCheck:
 
     def test_the_shipped_specs_are_proven(self, capsys: pytest.CaptureFixture[str]) -> None:
         assert main(["check", str(ROOT / "specs"), "--strict"]) == 0
-        assert capsys.readouterr().out.count(": proven") == len(SPECS)
+        assert capsys.readouterr().out.count(": proven") == len(list((ROOT / "specs").rglob("*.yaml")))
 
 
 @pytest.mark.parametrize("path", BAD, ids=lambda p: f"{p.parent.name}-{p.stem}")

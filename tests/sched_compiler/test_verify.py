@@ -69,8 +69,9 @@ class TestFormulas:
         found = by_code(report({"m": "a"}, {"m": formula}, a=(1, 500)))
         assert found["E060"].found == "1 of 357 tiles lost at a=357"
 
-    def test_what_cannot_be_tried_is_undecided_and_does_not_pass(self) -> None:
-        found = report({"m": "a"}, {"m": "i"}, a=(1, 10**6))
+    def test_what_cannot_be_tried_or_proven_is_undecided_and_does_not_pass(self) -> None:
+        shuffled = "i * 7919 % (a * a)"
+        found = report({"m": "a", "n": "a"}, {"m": f"{shuffled} // a", "n": f"{shuffled} % a"}, a=(1, 10**6))
         assert [d.code for d in found.diagnostics] == ["E064"]
         assert not found.ok
         assert [v.status for v in found.verdicts[:2]] == ["undecided", "undecided"]
