@@ -97,6 +97,8 @@ def step(protocol: Protocol, role: Role, what: Step, named_barrier: int = 0) -> 
         case Wait(name, earlier):
             return _wait(ring, name, earlier)
         case Arm(cta):
+            if _writes_itself(ring):
+                return Code(())
             return _arrive(ring, "full", cta, f".expect_tx.relaxed.{_scope(ring)}", f", {RESPONSE_BYTES}")
         case Request():
             return _try_cancel(ring) if ring.source == "hardware" else _draw(ring)
@@ -114,6 +116,15 @@ def step(protocol: Protocol, role: Role, what: Step, named_barrier: int = 0) -> 
             fence = "fence.release.sync_restrict::shared::cta.cluster;"
             return Code((fence, *code.lines), code.reads, registers=code.registers)
     raise TypeError(f"no instructions for {what}")
+
+
+def _writes_itself(ring: Ring) -> bool:
+    """Whether the scheduler puts the response into the slot with a store of its own.
+
+    The request is then complete at once, so that to arm the barrier, to write and to complete the bytes is the same as
+    to write and then to arrive.
+    """
+    return ring.source == "counter" and ring.ctas == 1  # st.async is defined in a cluster of several CTAs only
 
 
 def _scope(ring: Ring) -> str:
@@ -176,10 +187,9 @@ def _draw(ring: Ring) -> Code:
 
 def _deliver(ring: Ring) -> Iterator[str]:
     four = "{{answer, answer, answer, answer}}"
-    if ring.ctas == 1:  # st.async is defined in a cluster of several CTAs only
+    if _writes_itself(ring):
         yield f"st.shared::cta.v4.b32 [{{slot}}], {four};"
-        yield "fence.acq_rel.cta;"
-        yield f"mbarrier.complete_tx.relaxed.cta.shared::cta.b64 [{{full}}], {RESPONSE_BYTES};"
+        yield "mbarrier.arrive.release.cta.shared::cta.b64 _, [{full}];"
         return
     for cta in range(ring.ctas):
         yield f"mapa.shared::cluster.u32 slot_there, {{slot}}, {cta};"

@@ -178,11 +178,20 @@ def _check_tables(form: Mapping[str, Any], params: Mapping[str, Data], faults: F
         path: Path = ("tables", name)
         _identifier(path, "a table", faults)
         if name in params or name in RESERVED:
-            faults.add("E013", path, f"no table can be called `{name}`: it has a meaning", mend="rename it", key=True)
+            meaning = "a parameter is" if name in params else "it is a word of the formula language"
+            message = f"no table can be called `{name}`: {meaning}"
+            faults.add("E013", path, message, mend="choose another name", key=True)
         if number == MAX_TABLES:
             message, expected = "there are too many tables", f"at most {MAX_TABLES}"
             faults.add("E012", path, message, found=str(len(tables)), expected=expected, key=True)
-    points = _mapping(_mapping(form.get("order")).get("points"))
+    order = _mapping(form.get("order"))
+    if "subset" in order and "points" not in order:
+        message = "`subset` is said of `points`, which are not here"
+        faults.add("E014", ("order", "subset"), message, mend="remove it", key=True)
+    expect = form.get("expect")
+    if isinstance(expect, dict) and expect.get("last") == {}:
+        faults.add("E012", ("expect", "last"), "no tiles are expected last", expected="a range of an axis")
+    points = _mapping(order.get("points"))
     ranges = _mapping(_mapping(form.get("dispatch")).get("table"))
     uses: list[tuple[Path, Any]] = [(("order", "points", axis), name) for axis, name in points.items()]
     uses += [(("dispatch", "table", key), ranges[key]) for key in ("indptr", "indices") if key in ranges]
@@ -273,7 +282,15 @@ def check_formulas(data: dict[str, Data], form: Mapping[str, Any], faults: Fault
     params = declared_params(form)
     for path, value in _formulas(form):
         if isinstance(value, str) and not (value == "grid" and path[-1] == "workers"):
-            check_formula(value, path, faults, params, with_index=path[0] == "map", axes=_mapping(form.get("space")))
+            check_formula(
+                value,
+                path,
+                faults,
+                params,
+                with_index=path[0] == "map",
+                axes=_mapping(form.get("space")),
+                tables=_mapping(form.get("tables")),
+            )
 
 
 def _formulas(form: Mapping[str, Any]) -> Iterator[tuple[Path, Any]]:
@@ -317,6 +334,7 @@ def check_formula(
     *,
     with_index: bool,
     axes: Iterable[str] = (),
+    tables: Iterable[str] = (),
 ) -> None:
     try:
         formula = parse(text)
@@ -335,7 +353,9 @@ def check_formula(
     known = params | {"i"} if with_index else params
     for place in sorted(names(formula) - {n for n in names(formula) if n.name in known}, key=lambda n: n.column):
         mend = close_match(place.name, known) or f"declare it: `params: {{{place.name}: {{min: 1, max: 65536}}}}`"
-        if place.name in axes:
+        if place.name in tables:
+            mend = "a formula is over parameters; it cannot read a table"
+        elif place.name in axes:
             mend = "a formula is over parameters; it cannot use an axis"
         elif place.name == "grid":
             mend = "`grid` stands alone, for a number of workers"

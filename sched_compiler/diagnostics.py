@@ -73,6 +73,7 @@ CODES: dict[str, str] = {
     # W: warnings, errors under --strict
     "W001": "padding has no effect here",
     "W002": "a parameter or a table is declared but never used",
+    "W003": "it is not decided whether the order is what the spec expects of it",
     "W004": "the order is not what the spec expects of it",
 }
 

@@ -11,8 +11,9 @@ from dataclasses import dataclass
 import numpy as np
 
 from sched_compiler.diagnostics import Diagnostic
+from sched_compiler.dispatch import Tables
 from sched_compiler.evaluate import evaluate
-from sched_compiler.expr import Expr
+from sched_compiler.expr import Expr, to_text
 from sched_compiler.loader import LoadedSpec
 from sched_compiler.prove import all_values, assignments, small_values
 from sched_compiler.schedule import Schedule
@@ -52,7 +53,16 @@ def verify_expectation(schedule: Schedule, loaded: LoadedSpec) -> tuple[tuple[Ve
                 expected=f"one of: {', '.join(names)}", key=True,
             )  # fmt: skip
         ends = [formulas.integer(end, ("expect", "last", name, k)) for k, end in enumerate((low, high))]
+        extent = schedule.axes[names.index(name)].extent
+        if extent.hi and (ends[0].lo >= ends[1].hi or ends[0].lo >= extent.hi):
+            raise loaded.error(
+                "E023", ("expect", "last", name), "the range holds no tile", found=f"{to_text(ends[0])} to below "
+                f"{to_text(ends[1])}", expected=f"a range within 0 to below {to_text(extent)}",
+            )  # fmt: skip
         ranges.append(_Range(names.index(name), name, *ends))
+    if schedule.points is not None and any(name not in loaded.tables for name in schedule.points):
+        how = "the order arrives at launch"
+        return (Verdict("order", "undecided", how, advisory=True),), (_undecided(how, loaded),)
     combinations = assignments(schedule.params)
     exhaustive = combinations * max(schedule.items.hi, 64) <= MOST_TILES
     tried = 0
@@ -61,7 +71,7 @@ def verify_expectation(schedule: Schedule, loaded: LoadedSpec) -> tuple[tuple[Ve
         if not exhaustive and int(evaluate([schedule.items], values)[0][0]) > SAMPLE_TILES:
             continue
         tried += 1
-        if early := _early(schedule, ranges, values):
+        if early := _early(schedule, ranges, values, loaded.tables):
             broken.append(_described(early, ranges, values))
             if len(broken) > MOST_BROKEN or not _few(schedule):
                 break
@@ -71,14 +81,14 @@ def verify_expectation(schedule: Schedule, loaded: LoadedSpec) -> tuple[tuple[Ve
     if exhaustive:
         how = f"the expected tiles come last: every tile tried, for {tried} combinations of parameters"
         return (Verdict("order", "proven", how, advisory=True),), ()
-    how = f"the expected tiles come last for {tried} combinations of parameters, of {combinations}"
-    return (Verdict("order", "undecided", how, advisory=True),), ()
+    how = f"tried for {tried} of {combinations} combinations of parameters, of which others have too many tiles to try"
+    return (Verdict("order", "undecided", how, advisory=True),), (_undecided(how, loaded),)
 
 
-def _early(schedule: Schedule, ranges: list[_Range], values: dict[str, int]) -> list[tuple[int, ...]]:
+def _early(schedule: Schedule, ranges: list[_Range], values: dict[str, int], tables: Tables) -> list[tuple[int, ...]]:
     """The positions along the ranges' axes of tiles that are expected last, but come before another."""
     items = int(evaluate([schedule.items], values)[0][0])
-    rows = decode(schedule, np.arange(items), values)
+    rows = decode(schedule, np.arange(items), {**values, **tables})
     expected = rows[:, -1] == 1
     for r in ranges:
         low, high = (int(v[0]) for v in evaluate([r.low, r.high], values))
@@ -107,6 +117,13 @@ def _described(early: list[tuple[int, ...]], ranges: list[_Range], values: dict[
 def _broken(found: str, loaded: LoadedSpec) -> tuple[tuple[Verdict, ...], tuple[Diagnostic, ...]]:
     diagnostic = loaded.diagnostic(
         "W004", ("expect", "last"), "tiles that are expected last come before others", found=found,
-        expected="every other tile before them", mend="choose sizes that divide, or drop the expectation",
+        expected="every other tile before them", mend="change the order or its sizes, or drop the expectation",
     )  # fmt: skip
     return (Verdict("order", "refuted", f"before others come {found}", advisory=True),), (diagnostic,)
+
+
+def _undecided(how: str, loaded: LoadedSpec) -> Diagnostic:
+    return loaded.diagnostic(
+        "W003", ("expect", "last"), "it is not decided whether these tiles come last", found=how,
+        mend="narrow the parameters' ranges, or drop the expectation",
+    )  # fmt: skip

@@ -345,15 +345,20 @@ def cluster_launch_control(
     return Expansion(composed, origin)
 
 
+#: Coordinates are below this, so that extents are 64-bit integers.
+_FARTHEST = 2**63 - 1
+
+
 def _extent_of(argument: str, listed: str | list[Data] | dict[str, Data]) -> int:
     """How far an axis must reach to hold the listed coordinates."""
     if not isinstance(listed, list):
         name = f"num_{argument[0]}"
-        raise ArgumentError(argument, f"`{name}` is needed where {argument} does not stand here", mend=f"add `{name}`")
+        message = f"how far {argument} goes is not known before it is read: `{name}` is needed"
+        raise ArgumentError(argument, message, mend=f"add `{name}`, the extent of {argument[0]}")
     top = 0
     for k, value in enumerate(listed):
-        if not isinstance(value, int) or isinstance(value, bool) or value < 0:
-            raise ArgumentError(argument, "a coordinate is an integer of at least 0", k)
+        if not isinstance(value, int) or isinstance(value, bool) or not 0 <= value < _FARTHEST:
+            raise ArgumentError(argument, f"a coordinate is an integer of at least 0 and below {_FARTHEST}", k)
         top = max(top, value + 1)
     return top
 

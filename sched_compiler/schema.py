@@ -82,7 +82,15 @@ def json_schema() -> Schema:
             ),
             "cluster": (_ref("cluster"), "The scheduled item is a cluster of CTAs, with this many along each axis."),
             "expect": (
-                _object(Expect, {"last": (_ref("part"), "Ranges of axes whose tiles come after all others.")}),
+                _object(
+                    Expect,
+                    {
+                        "last": (
+                            {**_ref("part"), "minProperties": 1},
+                            "Ranges of axes whose tiles come after all others.",
+                        ),
+                    },
+                ),
                 "What the order is meant for. It is checked, and a warning says where it does not hold.",
             ),
             "dispatch": (_ref("dispatch"), "Which worker takes which work items."),
@@ -417,6 +425,7 @@ def _closed(properties: Schema, model: type[Model]) -> Schema:
     if "loops" in properties:
         result["not"] = {"anyOf": [{"required": list(pair)} for pair in _EXCLUSIVE]}
         others = [name for name in properties if name not in ("points", "subset")]
+        result["dependentRequired"] = {"subset": ["points"]}
         result["dependentSchemas"] = {"points": {"properties": dict.fromkeys(others, False)}}
     if "part" in properties:
         result["properties"] = {**properties, "points": False, "subset": False}

@@ -6,6 +6,7 @@ same rules. They need memory for one 64-bit number for each element, and time th
 
 from __future__ import annotations
 
+import codecs
 import re
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
@@ -24,7 +25,10 @@ STEP = 1 << 20
 #: Bytes of a text that are read in one step.
 BLOCK = 1 << 22
 #: Characters of a table in text, after which a number may end.
-_SEPARATORS = bytes.maketrans(b"\n\r\t ;", b",,,,,")
+_SEPARATORS = bytes.maketrans(b"\n\r\t ", b",,,,")
+#: Two commas with nothing between them, or, but for JSON, one before the end of a line.
+_EMPTY = re.compile(rb",[ \t]*,")
+_EMPTY_IN_LINES = re.compile(rb",[ \t]*(?:,|\r?\n)|(?:^|\n)[ \t]*,")
 
 
 class TableError(Exception):
@@ -46,11 +50,14 @@ def read_table(name: str, directory: Path | None, progress: Progress | None = No
     try:
         if not path.resolve().is_relative_to(directory.resolve()):
             raise TableError("it is not beside the spec or below it", "move it there")
-        if path.suffix == ".npy":
+        if not path.is_file():
+            raise TableError("there is no such file" if not path.exists() else "it is no regular file")
+        suffix = path.suffix.lower()
+        if suffix == ".npy":
             return _mapped(path)
         with path.open("rb") as file:
             size = path.stat().st_size
-            parts = list(_numbers(file, size, path.suffix == ".json", f"reading {name}", progress))
+            parts = list(_numbers(file, size, suffix == ".json", f"reading {name}", progress))
     except OSError as e:
         raise TableError(e.strerror or "it is no table") from None
     except (ValueError, EOFError) as e:
@@ -85,10 +92,15 @@ def _numbers(
     file: BinaryIO, size: int, json: bool, what: str, progress: Progress | None
 ) -> Iterator[npt.NDArray[np.int64]]:
     """The integers of a text, block by block: separated by commas, blanks or line ends, for JSON in brackets."""
-    left, done, opened, closed = b"", 0, not json, False
+    left, done, opened, closed, started = b"", 0, not json, False, False
     while True:
         block = file.read(BLOCK)
         done += len(block)
+        if not started and block.startswith(codecs.BOM_UTF8):
+            block = block[len(codecs.BOM_UTF8) :]
+        started = True
+        if (_EMPTY if json else _EMPTY_IN_LINES).search(left + block):
+            raise ValueError("an element is missing: two separators have nothing between them")
         text = (left + block).translate(_SEPARATORS)
         if not opened:
             text = text.lstrip(b",")

@@ -9,7 +9,6 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pytest
 import yaml
 
@@ -98,13 +97,3 @@ def test_sequence(name: str, entry: dict[str, Any], expected: dict[str, Any], fo
 
 def test_entries_are_there() -> None:
     assert len(list(entries())) > 40
-
-
-@pytest.mark.parametrize(("name", "entry", "expected"), [pytest.param(*e, id=e[0]) for e in entries()])
-def test_the_composed_form_gives_the_same(name: str, entry: dict[str, Any], expected: dict[str, Any]) -> None:
-    for form in ("static", "runtime"):
-        this = case(entry, form)
-        composed = yaml.safe_load(driver.expand(json.dumps(this.spec)))
-        other = Case(composed, this.values, this.workers, this.follow, this.tables)
-        for want, got in zip(this.numpy(), other.numpy(), strict=True):
-            np.testing.assert_array_equal(got, want)

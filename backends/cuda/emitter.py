@@ -59,13 +59,13 @@ _TAKEN = frozenset(
 #: Names of the struct's own members; a struct of such a name gets a trailing underscore.
 _MEMBER = re.compile(
     r"Index|Tile|Shared|index|index_to_tile|in_bounds|items|next|rank|tile|tile_to_index|valid|worker|workers|drawn|"
-    r"counter|shared|position|end|[kt][0-9]+|p_.*"
+    r"counter|shared|position|end|ahead|turn|draw|leader|[kt][0-9]+|p_.*"
 )
 
 
 def safe(name: str) -> str:
-    """An axis's name as a C++ identifier."""
-    return f"{name}_" if name in _TAKEN or name.startswith("_") else name
+    """An axis's name as a C++ identifier; the header's own macros begin with SCHED_."""
+    return f"{name}_" if name in _TAKEN or name.startswith(("_", "SCHED_")) else name
 
 
 def struct_name(program: Program) -> str:

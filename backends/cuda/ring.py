@@ -110,6 +110,8 @@ def _addresses(place: str, *codes: ptx.Code) -> list[str]:
 
 def _assembly(code: ptx.Code, indent: str, condition: str = "") -> list[str]:
     """One statement, an instruction to a line; its operands are C++ variables of the names in `_OPERANDS`."""
+    if not code.lines:
+        return []
     operands = [*code.writes, *code.reads]
     places = {name: f"%{n}" for n, name in enumerate(operands)}
     text = [line.format(**places) for line in (*(f".reg {r};" for r in code.registers), *code.lines)]

@@ -8,12 +8,12 @@ import numpy as np
 import numpy.typing as npt
 
 from backends.ptx import emitter
-from backends.ptx.interpreter import Module
+from backends.ptx.interpreter import Module, PtxTrap
 from backends.tracing import answers_of, arguments, counter, restored, run_trace_kernel
 from sched_compiler.evaluate import evaluate
 from sched_compiler.program import Program
 from sched_compiler.protocol import Source
-from sched_compiler.registry import TraceRequest
+from sched_compiler.registry import BackendError, TraceRequest
 
 #: The target of a module that is only interpreted. A ring's is one where the hardware answers.
 _ARCH, _RING_ARCH, _PTX = "sm_90a", "sm_100a", "8.0"
@@ -47,7 +47,10 @@ def interpret(
         passed: list[int | npt.NDArray[Any]] = [tiles, counts, capacity, first, ctas, *given]
         if len(followed):
             threads = program.block if ring else 1
-            module.launch(program.entry, followed, grid, passed, size, threads=threads, answers=answers)
+            try:
+                module.launch(program.entry, followed, grid, passed, size, threads=threads, answers=answers)
+            except PtxTrap as e:
+                raise BackendError(f"the interpreted kernel trapped: {e}") from None
         restored(drawn)
 
     return run_trace_kernel(program, request, launch)

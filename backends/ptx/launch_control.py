@@ -15,11 +15,17 @@ if TYPE_CHECKING:
     from backends.ptx.emitter import Body
 
 
+#: The release of PTX whose cluster barriers release and acquire.
+_CLUSTER_BARRIER = "8.0"
+
+
 def release(program: Program, least: str) -> str:
-    """The PTX release that a module needs: `least`, or what a ring's instructions need."""
-    if program.schedule.dispatch.ring is None:
-        return least
-    return max(least, PTX_VERSION, key=lambda version: tuple(map(int, version.split("."))))
+    """The PTX release that a module needs: `least`, or what the instructions of its dispatch need."""
+    schedule = program.schedule
+    needed = PTX_VERSION if schedule.dispatch.ring is not None else least
+    if schedule.dispatch.queue and schedule.worker_ctas > 1:
+        needed = max(needed, _CLUSTER_BARRIER, key=lambda version: tuple(map(int, version.split("."))))
+    return max(least, needed, key=lambda version: tuple(map(int, version.split("."))))
 
 
 def walks(

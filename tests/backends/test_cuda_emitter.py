@@ -214,3 +214,24 @@ def test_the_worker_s_first_work_is_known_before_it_is_used() -> None:
     beyond = Case(spec, {})
     object.__setattr__(beyond, "request", TraceRequest({}, 5, range(5)))
     assert [len(rows) for rows in run_cuda([case, beyond])[1]] == [2, 2, 0, 0, 0]
+
+
+@needs_cxx
+@pytest.mark.parametrize(
+    "dispatch",
+    [
+        "single",
+        {"static": {"workers": "grid"}},
+        {"table": {"indptr": [0, 9], "indices": list(range(9))}},
+        "dynamic",
+        {"clc": {"consumers": {"mma": 1, "epilogue": 128}, "fallback": "dynamic"}},
+    ],
+    ids=["single", "static", "table", "dynamic", "clc"],
+)
+def test_a_struct_may_have_the_name_of_anything_in_it(tmp_path: Path, dispatch: Any) -> None:
+    """Every word of the header as the name of a spec of the same kind, all in one unit."""
+    spec = {"version": 1, "name": "plain", "space": {"m": 3, "n": 3}, "dispatch": dispatch}
+    words = set(re.findall(r"\b[A-Za-z][A-Za-z0-9_]*\b", emitter.header(program_of(spec)))) - {"plain", "sched"}
+    texts = [emitter.header(program_of({**spec, "name": word})) for word in sorted(words) if word[:-1] not in words]
+    text = "".join(texts).replace("#pragma once\n", "")
+    assert compile_host(text + "int main() { return 0; }\n", tmp_path) == ""

@@ -139,3 +139,11 @@ def test_the_module_names_its_target() -> None:
     program = place(driver.check(spec_text("gemm_group_major")).schedule)
     head = emitter.source(program, "sm_103a", VERSION).splitlines()[:3]
     assert head == [f".version {VERSION}", ".target sm_103a", ".address_size 64"]
+
+
+@pytest.mark.parametrize("name", ["clusters_dynamic", "gemm_dynamic", "gemm_clc_fallback"])
+@pytest.mark.parametrize("arch", ["sm_90", "sm_90a", "sm_100a", "sm_120a"])
+def test_queues_assemble_wherever_they_run(name: str, arch: str) -> None:
+    """The release of PTX is the one that the instructions need, not only the one that knows the target."""
+    request = driver.CompileRequest(spec_text(name), name, arch, "ptx")
+    assert driver.compile_spec(request).blob[:4] == b"\x7fELF"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import random
 import subprocess
 from collections.abc import Callable
@@ -287,6 +288,46 @@ def test_engines_agree_and_read_nothing_outside() -> None:
     cases.append(Case(spec, {"items": 3}, tables=end))
     assert_engines_agree(cases)
     run_cuda(cases, ("-O0", "-fsanitize=address,undefined", "-fno-sanitize-recover=all"))
+
+
+@pytest.mark.parametrize("most", [0, 1])
+@pytest.mark.parametrize("dispatch", ["single", "dynamic", {"static": {"workers": 3}}, {"table": {"indptr": [0, 0]}}])
+def test_no_table_is_read_where_there_may_be_no_item(most: int, dispatch: Any) -> None:
+    """An index with one possible value is a literal, but the element is read only where it is."""
+    spec = {
+        "version": 1, "name": "few", "params": {"items": {"min": 0, "max": most}}, "space": {"m": 6, "n": 5},
+        "tables": {"rows": {"length": "items"}, "columns": {"length": "items"}}, "dispatch": dispatch,
+        "order": {"points": {"m": "rows", "n": "columns"}, "subset": True},
+    }  # fmt: skip
+    if isinstance(dispatch, dict) and "table" in dispatch:
+        spec["dispatch"] = {"table": {**dispatch["table"], "subset": True}}
+    none = np.zeros(0, dtype=np.int64)
+    cases = [Case(spec, {"items": 0}, 2, tables={"rows": none, "columns": none})]
+    if most:
+        cases.append(Case(spec, {"items": 1}, 2, tables={"rows": np.array([4]), "columns": np.array([3])}))
+    assert_engines_agree(cases)
+    run_cuda(cases, ("-O0", "-fsanitize=address,undefined", "-fno-sanitize-recover=all"))
+
+
+@pytest.mark.parametrize("text", ["0,,1", "0, ,1", ",0", "0,1,", "0,\n1", "0;1"])
+def test_missing_elements_are_told(tmp_path: Path, text: str) -> None:
+    (tmp_path / "t.csv").write_text(text + "\n")
+    with pytest.raises(TableError):
+        read_table("t.csv", tmp_path)
+
+
+def test_a_mark_of_byte_order_and_suffixes_in_capitals_are_known(tmp_path: Path) -> None:
+    (tmp_path / "t.CSV").write_bytes(b"\xef\xbb\xbf0\r\n7\r\n")
+    assert read_table("t.CSV", tmp_path).tolist() == [0, 7]
+    with (tmp_path / "t.NPY").open("wb") as file:
+        np.save(file, np.array([5]))
+    assert read_table("t.NPY", tmp_path).tolist() == [5]
+
+
+def test_what_is_no_regular_file_is_not_waited_for(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "t.csv")
+    with pytest.raises(TableError, match="regular"):
+        read_table("t.csv", tmp_path)
 
 
 def test_a_table_of_a_million_entries_is_checked_and_progress_told(tmp_path: Path) -> None:
