@@ -112,7 +112,9 @@ def small_values(params: Sequence[Parameter], most: int) -> Iterator[dict[str, i
     if not params:
         yield {}
         return
-    each = max(2, int(most ** (1 / len(params))))
+    each = 2
+    while (each + 1) ** len(params) <= most:
+        each += 1
     ranges = []
     for p in params:
         low = list(range(p.var.lo, min(p.var.hi, p.var.lo + each - 2) + 1))

@@ -23,7 +23,7 @@ MOST_WORK = 1 << 24
 #: What another combination of parameters costs, in tiles.
 COMBINATION = 1 << 12
 #: Combinations that are tried where they are too many for all.
-PROBES = 64
+PROBES = 216  # six values of each of three
 CHUNK = 1 << 18
 
 

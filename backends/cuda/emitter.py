@@ -54,7 +54,7 @@ _TAKEN = frozenset(
     "mutable namespace new noexcept not not_eq nullptr operator or or_eq private protected public register "
     "reinterpret_cast requires return short signed sizeof static static_assert static_cast struct switch template "
     "this thread_local throw true try typedef typeid typename union unsigned using virtual void volatile wchar_t "
-    "while xor xor_eq NULL EOF assert errno linux unix i386 detail".split()
+    "while xor xor_eq NULL EOF assert errno linux unix i386 detail threadIdx blockIdx blockDim gridDim warpSize".split()
 )
 #: Names of the struct's own members; a struct of such a name gets a trailing underscore.
 _MEMBER = re.compile(
@@ -121,7 +121,11 @@ class _Header:
         self.state = [(CTYPE[v.dtype.name], str(v.attr).removeprefix("$"), v) for v in schedule.dispatch.state]
         self.inputs |= {str(v.attr): name for _, name, v in self.state}
         consumers = [] if self.ring is None else [safe(c.name) for c in self.ring.consumers]
-        self.consumers = [launch_control.free_name(name, self.struct) for name in consumers]
+        self.consumers: list[str] = []
+        for name in consumers:  # none may have another's name, either
+            while (free := launch_control.free_name(name, self.struct, *self.consumers)) != name:
+                name = free
+            self.consumers.append(name)
         self.invariants = [(CTYPE[e.dtype.name], f"k{n}", e) for n, e in enumerate(program.invariants)]
 
     def constructor(self) -> str:

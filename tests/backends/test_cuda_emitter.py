@@ -235,3 +235,15 @@ def test_a_struct_may_have_the_name_of_anything_in_it(tmp_path: Path, dispatch: 
     texts = [emitter.header(program_of({**spec, "name": word})) for word in sorted(words) if word[:-1] not in words]
     text = "".join(texts).replace("#pragma once\n", "")
     assert compile_host(text + "int main() { return 0; }\n", tmp_path) == ""
+
+
+@pytest.mark.parametrize("dispatch", ["single", "dynamic", "clc"])
+def test_what_cuda_itself_names_may_be_a_name(dispatch: str) -> None:
+    """The built-in variables of a kernel as names of the spec, of axes and of consumers, those twice."""
+    names = ["threadIdx", "blockIdx", "blockDim", "gridDim", "warpSize"]
+    consumers = dict.fromkeys((*names[:2], "class", "class_", "class__"), 1)
+    mode: Any = {"clc": {"consumers": consumers}} if dispatch == "clc" else dispatch
+    for name in names:
+        spec = {"version": 1, "name": name, "space": dict.fromkeys(names, 2), "dispatch": mode}
+        artifact = driver.compile_spec(driver.CompileRequest(json.dumps(spec), name, "sm_100a"))
+        assert artifact.blob[:4] == b"\x7fELF"

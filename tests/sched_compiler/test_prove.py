@@ -102,3 +102,13 @@ def test_sums_are_compared_without_what_they_share() -> None:
     assert at_most(x + z, y + x + z)
     assert not at_most(x, x + z)
     assert not at_most(x + y, x)
+
+
+@pytest.mark.parametrize("count", [1, 2, 3, 4])
+def test_small_values_use_what_they_may(count: int) -> None:
+    g = Graph()
+    params = [Parameter(f"p{k}", g.var(f"p{k}", 1, 1000)) for k in range(count)]
+    for root in (2, 4, 6):
+        found = list(small_values(params, root**count))
+        assert len(found) == root**count
+        assert dict.fromkeys(found[0], root - 1) in found
