@@ -15,7 +15,7 @@ from sched_compiler.dispatch import Tables
 from sched_compiler.evaluate import evaluate
 from sched_compiler.expr import Expr, to_text
 from sched_compiler.loader import LoadedSpec
-from sched_compiler.prove import all_values, assignments, small_values
+from sched_compiler.prove import all_values, assignments, at_values, small_values
 from sched_compiler.schedule import Schedule
 from sched_compiler.traces import decode
 from sched_compiler.translate import Translator
@@ -110,8 +110,7 @@ def _described(early: list[tuple[int, ...]], ranges: list[_Range], values: dict[
     names = ", ".join(r.name for r in ranges)
     shown = ", ".join(str(v[0]) if len(v) == 1 else str(v) for v in early[:MOST_NAMED])
     more = f" and {len(early) - MOST_NAMED} more" if len(early) > MOST_NAMED else ""
-    at = f" at {', '.join(f'{k}={v}' for k, v in values.items())}" if values else ""
-    return f"{names} = {shown}{more}{at}"
+    return f"{names} = {shown}{more}{at_values(values)}"
 
 
 def _broken(found: str, loaded: LoadedSpec) -> tuple[tuple[Verdict, ...], tuple[Diagnostic, ...]]:

@@ -18,9 +18,7 @@ from sched_compiler.source import Document, Path, read_document
 from sched_compiler.spec import Spec
 
 if TYPE_CHECKING:
-    import numpy.typing as npt
-
-    Elements: TypeAlias = "npt.NDArray[Any]"
+    from sched_compiler.tables import Elements
 
 __all__ = ["LoadedSpec", "Progress", "canonical", "load", "to_yaml"]
 

@@ -17,8 +17,9 @@ from typing import Any, BinaryIO, TypeAlias
 import numpy as np
 import numpy.typing as npt
 
+from sched_compiler.loader import Progress
+
 Elements: TypeAlias = "npt.NDArray[Any]"
-Progress: TypeAlias = "Callable[[str, float], None]"
 
 #: Elements that are looked at in one step; progress is told after each.
 STEP = 1 << 20
@@ -99,7 +100,8 @@ def _numbers(
         if not started and block.startswith(codecs.BOM_UTF8):
             block = block[len(codecs.BOM_UTF8) :]
         started = True
-        if (_EMPTY if json else _EMPTY_IN_LINES).search(left + block):
+        # a search is as long as the text, and most lists of lines have no comma
+        if b"," in block and (_EMPTY if json else _EMPTY_IN_LINES).search(left + block):
             raise ValueError("an element is missing: two separators have nothing between them")
         text = (left + block).translate(_SEPARATORS)
         if not opened:

@@ -59,9 +59,10 @@ def verify_points(
     listed = [loaded.tables[name] for name in schedule.points]
     axes = [a.name for a in schedule.axes]
     blocks = [schedule.graph.ceil_div(a.extent, a.cluster) for a in schedule.axes]
-    fault = check_points(schedule.points, listed, axes, [b.lo for b in blocks], True, progress)
-    most = [b.hi for b in blocks]
-    if fault is None and not schedule.subset:
+    least, most = [b.lo for b in blocks], [b.hi for b in blocks]
+    # points must lie in the smallest box and be all of the largest: one look where these are the same
+    fault = check_points(schedule.points, listed, axes, least, schedule.subset or least != most, progress)
+    if fault is None and not schedule.subset and least != most:
         fault = check_points(schedule.points, listed, axes, most, False, progress)
     if fault is not None:
         verdicts = tuple(Verdict(p, "refuted", fault.message) for p in ("coverage", "bounds"))

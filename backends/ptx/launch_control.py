@@ -22,10 +22,12 @@ _CLUSTER_BARRIER = "8.0"
 def release(program: Program, least: str) -> str:
     """The PTX release that a module needs: `least`, or what the instructions of its dispatch need."""
     schedule = program.schedule
-    needed = PTX_VERSION if schedule.dispatch.ring is not None else least
+    needed = [least]
+    if schedule.dispatch.ring is not None:
+        needed.append(PTX_VERSION)
     if schedule.dispatch.queue and schedule.worker_ctas > 1:
-        needed = max(needed, _CLUSTER_BARRIER, key=lambda version: tuple(map(int, version.split("."))))
-    return max(least, needed, key=lambda version: tuple(map(int, version.split("."))))
+        needed.append(_CLUSTER_BARRIER)
+    return max(needed, key=lambda version: tuple(map(int, version.split("."))))
 
 
 def walks(
