@@ -16,7 +16,7 @@ from sched_compiler.protocol import Source
 from sched_compiler.schedule import INDEX, RANK, WORKER, WORKERS, tile_input
 
 #: Changed whenever the text that is emitted for some program changes.
-VERSION = "2"
+VERSION = "3"
 
 _PRELUDE = """\
 #ifndef SCHED_FUNCTION
@@ -59,7 +59,7 @@ _TAKEN = frozenset(
 #: Names of the struct's own members; a struct of such a name gets a trailing underscore.
 _MEMBER = re.compile(
     r"Index|Tile|Shared|index|index_to_tile|in_bounds|items|next|rank|tile|tile_to_index|valid|worker|workers|drawn|"
-    r"counter|shared|position|end|ahead|turn|draw|leader|[kt][0-9]+|p_.*"
+    r"counter|shared|position|end|ahead|turn|draw|leader|Arguments|storage|[kt][0-9]+|p_.*"
 )
 
 
@@ -152,6 +152,35 @@ class _Header:
             head = f"  SCHED_FUNCTION {self.struct}(\n      {joined})\n     {initialisers} {{\n"
         return f"{head}{_indented(body, 2)}  }}\n"
 
+    def passed(self) -> list[tuple[str, str]]:
+        """Type and name of what a kernel has to pass, whatever the dispatch: parameters, tables, the counter."""
+        own = ("worker", "rank", "workers", "shared", "counter")
+        fields = [(t, n) for t, n, _ in self.arguments if n not in own]
+        return fields + [(t, n) for t, n, _ in self.arguments if n == "counter"]
+
+    def launched(self) -> str:
+        """The constructor that asks the device where it is."""
+        size = self.program.schedule.worker_ctas
+        block, grid = "blockIdx.x", "gridDim.x"
+        if size > 1:
+            block, grid = f"{block} / {size}u", f"{grid} / {size}u"
+        known = {"worker": block, "rank": f"blockIdx.x % {size}u", "workers": grid, "shared": "storage()"}
+        given = ", ".join(known.get(n, f"given.{n}") for _, n, _ in self.arguments)
+        if len(given) > _WIDTH // 2:
+            given = "\n      " + given.replace(", ", ",\n      ")
+        fields = "".join(f" {t} {n};" for t, n in self.passed())
+        given_name = " given" if self.passed() else ""
+        storage = "  static __device__ Shared* storage() {\n    __shared__ Shared shared;\n    return &shared;\n  }\n"
+        return (
+            f"  // What a kernel gets passed, whatever the dispatch, so that its source is the same for all of them.\n"
+            f"  struct Arguments {{{fields} }};\n"
+            f"#if defined(__CUDACC__) || defined(__CUDACC_RTC__)\n"
+            f"{storage if self.counted else ''}"
+            f"  // In a grid along x; under a queue, by all threads of the CTA, and once in a kernel.\n"
+            f"  __device__ explicit {self.struct}(const Arguments&{given_name}) : {self.struct}({given}) {{}}\n"
+            f"#endif\n"
+        )
+
     def _assign(self, printer: Printer, values: Sequence[Expr]) -> list[str]:
         """What gives the index and the state these values, all of them computed before the first is given."""
         names = ["index", *(name for _, name, _ in self.state)]
@@ -185,7 +214,7 @@ class _Header:
         """The current index, and the methods that begin, end and advance the worker's walk."""
         lines, (valid,) = self.method([self.program.valid], {INDEX: "index"})
         return (
-            f"  Index index;  // the current work index\n\n{self.constructor()}"
+            f"  Index index;  // the current work index\n\n{self.constructor()}{self.launched()}"
             "  // Whether there is a current tile. Ask before `tile()`.\n"
             f"  SCHED_FUNCTION bool valid() const {{\n{_indented([*lines, f'return {valid};'], 2)}  }}\n"
             + (queue.NEXT if self.counted else "")

@@ -39,6 +39,12 @@ struct blocks_serpentine {
   SCHED_FUNCTION explicit blocks_serpentine(unsigned worker) {
     index = (worker < 66u) ? worker : 1073u;
   }
+  // What a kernel gets passed, whatever the dispatch, so that its source is the same for all of them.
+  struct Arguments { };
+#if defined(__CUDACC__) || defined(__CUDACC_RTC__)
+  // In a grid along x; under a queue, by all threads of the CTA, and once in a kernel.
+  __device__ explicit blocks_serpentine(const Arguments&) : blocks_serpentine(blockIdx.x) {}
+#endif
   // Whether there is a current tile. Ask before `tile()`.
   SCHED_FUNCTION bool valid() const {
     return index < 1073u;

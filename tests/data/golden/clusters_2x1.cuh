@@ -56,6 +56,12 @@ struct clusters_2x1 {
     k6 = 4294967295u / k2;
     index = (worker < 66u) ? worker : k1;
   }
+  // What a kernel gets passed, whatever the dispatch, so that its source is the same for all of them.
+  struct Arguments { unsigned p_M; unsigned p_N; };
+#if defined(__CUDACC__) || defined(__CUDACC_RTC__)
+  // In a grid along x; under a queue, by all threads of the CTA, and once in a kernel.
+  __device__ explicit clusters_2x1(const Arguments& given) : clusters_2x1(blockIdx.x / 2u, blockIdx.x % 2u, given.p_M, given.p_N) {}
+#endif
   // Whether there is a current tile. Ask before `tile()`.
   SCHED_FUNCTION bool valid() const {
     return index < k1;

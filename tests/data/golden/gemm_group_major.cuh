@@ -48,6 +48,12 @@ struct gemm_group_major {
     k3 = 4294967295u / k1;
     index = (worker < 132u) ? worker : k0;
   }
+  // What a kernel gets passed, whatever the dispatch, so that its source is the same for all of them.
+  struct Arguments { unsigned p_m_tiles; };
+#if defined(__CUDACC__) || defined(__CUDACC_RTC__)
+  // In a grid along x; under a queue, by all threads of the CTA, and once in a kernel.
+  __device__ explicit gemm_group_major(const Arguments& given) : gemm_group_major(blockIdx.x, given.p_m_tiles) {}
+#endif
   // Whether there is a current tile. Ask before `tile()`.
   SCHED_FUNCTION bool valid() const {
     return index < k0;

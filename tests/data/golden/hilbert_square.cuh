@@ -39,6 +39,12 @@ struct hilbert_square {
   SCHED_FUNCTION explicit hilbert_square(unsigned worker) {
     index = (worker < 132u) ? worker : 4096u;
   }
+  // What a kernel gets passed, whatever the dispatch, so that its source is the same for all of them.
+  struct Arguments { };
+#if defined(__CUDACC__) || defined(__CUDACC_RTC__)
+  // In a grid along x; under a queue, by all threads of the CTA, and once in a kernel.
+  __device__ explicit hilbert_square(const Arguments&) : hilbert_square(blockIdx.x) {}
+#endif
   // Whether there is a current tile. Ask before `tile()`.
   SCHED_FUNCTION bool valid() const {
     return index < 4096u;
