@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import functools
 from dataclasses import dataclass
-from typing import Literal, TypeAlias
+from typing import TYPE_CHECKING, Literal, TypeAlias
+
+if TYPE_CHECKING:
+    from sched_compiler.diagnostics import Diagnostic
 
 Emit = Literal["cubin", "ptx", "header"]
 JSON: TypeAlias = "bool | int | float | str | list[JSON] | dict[str, JSON] | None"
@@ -29,9 +32,14 @@ def product_version() -> str:
 
 @dataclass(frozen=True, slots=True)
 class Artifact:
-    """`key` (64 hex digits) names the inputs, `manifest["digest"]` (SHA-256, hex) the bytes of `blob`."""
+    """`key` (64 hex digits) names the inputs, `manifest["digest"]` (SHA-256, hex) the bytes of `blob`.
+
+    `warnings` are what the compiler said of a user's source; `files` are those of this machine that were read for it.
+    """
 
     key: str
     emit: Emit
     blob: bytes
     manifest: dict[str, JSON]
+    warnings: tuple[Diagnostic, ...] = ()
+    files: tuple[str, ...] = ()

@@ -16,11 +16,13 @@ from sched_compiler.prove import breaks_multiple
 from sched_compiler.schedule import INDEX, RANK, WORKERS, Parameter, Schedule, SpaceAxis, TableInput, tile_input
 from sched_compiler.source import Path
 from sched_compiler.spec import ClusterLaunchControl as ClcSpec
-from sched_compiler.spec import Order, Table
+from sched_compiler.spec import Kernel, Order, Table
 from sched_compiler.translate import Translator
 
 #: CTAs that a cluster may have on every GPU with clusters; 16 needs a launch attribute and not every GPU grants it.
 PORTABLE_CLUSTER = 8
+#: Bytes of dynamic shared memory that a CTA of any architecture can have.
+MOST_SHARED = 227 << 10
 #: Work items are counted in signed 64 bits.
 MOST_ITEMS = S64.hi
 
@@ -31,6 +33,7 @@ class Built:
 
     schedule: Schedule
     warnings: tuple[Diagnostic, ...]
+    shared_bytes: Expr | None = None  # dynamic shared memory of a CTA of a user's kernel
 
 
 def build(loaded: LoadedSpec) -> Built:
@@ -117,8 +120,9 @@ class _Builder:
             points=None if points is None else tuple(points[a.name] for a in axes),
             subset=points is not None and bool(self.spec.order and self.spec.order.subset),
         )
+        shared_bytes = self._shared_bytes()
         self._unused()
-        return Built(schedule, tuple(self.warnings))
+        return Built(schedule, tuple(self.warnings), shared_bytes)
 
     # -- space ------------------------------------------------------------------------------------------------
 
@@ -337,6 +341,16 @@ class _Builder:
             return None
         return self.formulas.integer(text, (*where, "workers"), at_least=1, what="the number of workers")
 
+    def _shared_bytes(self) -> Expr | None:
+        kernel, path = self.spec.kernel, ("kernel", "shared_bytes")
+        if not isinstance(kernel, Kernel):
+            return None
+        size = self.formulas.integer(kernel.shared_bytes, path, at_least=0, what="the shared memory")
+        if size.lo > MOST_SHARED:
+            message, expected = "no architecture has so much shared memory for a CTA", f"at most {MOST_SHARED}"
+            raise self.loaded.error("E052", path, message, found=str(size.lo), expected=expected)
+        return size
+
     def _unused(self) -> None:
         for table in self.tables.values():
             if table.hi is None:
@@ -344,8 +358,10 @@ class _Builder:
                 self.warnings.append(
                     self.loaded.diagnostic("W002", ("tables", table.name), message, mend=mend, key=True)
                 )
+        kernel = self.spec.kernel
+        passed = kernel.arguments if isinstance(kernel, Kernel) else {}
         for name in self.names:
-            if name not in self.formulas.used:
+            if name not in self.formulas.used and name not in passed:
                 self.warnings.append(
                     self.loaded.diagnostic(
                         "W002", ("params", name), f"{name} is never used", mend=f"remove {name}", key=True

@@ -11,6 +11,7 @@ from typing import Any, TypeGuard
 
 from pydantic import ValidationError
 
+from sched_compiler.check_kernel import check_kernel
 from sched_compiler.faults import Faults, close_match, described
 from sched_compiler.formula import RESERVED, FormulaError, misplaced, names, parse
 from sched_compiler.protocol import MOST_CONSUMERS, MOST_CTAS, MOST_DEPTH, MOST_THREADS, WARP
@@ -21,6 +22,7 @@ from sched_compiler.spec import (
     Dispatch,
     Dynamic,
     Expect,
+    Kernel,
     Model,
     Order,
     Param,
@@ -51,13 +53,19 @@ _EXPECTED = {
 }
 
 
+_BLOCK = "a number of threads, or a list of those along x, y and z"
+
+
 def validated(form: dict[str, Any], faults: Faults) -> Spec | None:
     """The spec, if keys and types are right."""
     try:
         return Spec.model_validate(form)
     except ValidationError as error:
         for item in error.errors(include_url=False, include_context=True):
-            _type_fault(item["type"], item["loc"], item["input"], item.get("ctx", {}), faults)
+            place = item["loc"]
+            if place[:1] == ("kernel",):  # then comes which of its two forms it has
+                place = ("kernel", *place[2:])
+            _type_fault(item["type"], place, item["input"], item.get("ctx", {}), faults)
         return None
 
 
@@ -74,7 +82,11 @@ def _type_fault(kind: str, path: Path, value: Any, context: Mapping[str, Any], f
         mend = "add `dispatch: single`, or `dispatch: {static: {workers: 66}}`" if path == ("dispatch",) else None
         faults.add("E011", path[:-1], message, expected=expected, mend=mend)
     else:
-        expected = _EXPECTED.get(kind) or str(context.get("expected", "another value")).replace("'", "")
+        expected = (
+            _BLOCK
+            if path == ("kernel", "block")
+            else _EXPECTED.get(kind) or str(context.get("expected", "another value")).replace("'", "")
+        )
         mend = _type_mend(kind, path, value, expected)
         if path in (("version",), ("name",)) and kind != "literal_error":
             mend = "quote it" if path == ("name",) and isinstance(value, int | float) else mend
@@ -113,6 +125,8 @@ def _allowed(path: Path) -> list[str]:
         model = TableSource
     elif path[0] == "expect":
         model = Expect
+    elif path[0] == "kernel":
+        model = Kernel
     elif path[0] == "dispatch":
         modes: dict[str, type[Model]] = {"single": Single, "static": Static, "table": Table, "dynamic": Dynamic}
         modes["clc"] = ClusterLaunchControl
@@ -157,6 +171,7 @@ def check_names(data: dict[str, Data], form: Mapping[str, Any], faults: Faults) 
             faults.add("E012", ("params", param, "min"), message, found=str(low), expected=f"at most {high}")
     _check_tables(form, params, faults)
     _check_ring(_mapping(_mapping(form.get("dispatch")).get("clc")), faults)
+    check_kernel(_mapping(form.get("kernel")), params, faults)
     if not preset:
         _check_axes(data, params, faults)
         _check_fused(_mapping(form.get("order")), ("order",), params, faults)
@@ -304,6 +319,7 @@ def _formulas(form: Mapping[str, Any]) -> Iterator[tuple[Path, Any]]:
         yield ("dispatch", mode, "workers"), given.get("workers")
     for name, table in _mapping(form.get("tables")).items():
         yield ("tables", name, "length"), _mapping(table).get("length")
+    yield ("kernel", "shared_bytes"), _mapping(form.get("kernel")).get("shared_bytes")
     yield from _range_formulas(_mapping(_mapping(form.get("expect")).get("last")), ("expect", "last"))
 
 

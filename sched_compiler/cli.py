@@ -114,6 +114,8 @@ def _parser() -> argparse.ArgumentParser:
     compile_.add_argument("--emit", choices=("cubin", "ptx", "header"), default="cubin")
     output = "default NAME.ARCH.cubin, with its manifest in FILE.json; - for standard output, without a manifest"
     compile_.add_argument("-o", "--output", metavar="FILE", help=output)
+    compile_.add_argument("-I", "--include", action="append", default=[], metavar="DIR", help="search headers here too")
+    compile_.add_argument("--depfile", metavar="FILE", help="write what the artifact depends on, for Make and Ninja")
     compile_.add_argument("--server", metavar="URL", help="ask this service; compile here if it cannot be reached")
 
     serve = add("serve", _serve, "the HTTP service")
@@ -164,6 +166,10 @@ def _color() -> bool:
 def _complain(diagnostics: Sequence[Diagnostic], sources: dict[str, str]) -> None:
     from sched_compiler import report
 
+    sources = dict(sources)
+    for name in {d.span.file for d in diagnostics} - set(sources):
+        with suppress(OSError, ValueError):  # shown without its line, then
+            sources[name] = Path(name).read_text(encoding="utf-8")
     print(report.to_text(diagnostics, sources, _color()), file=sys.stderr)
 
 
@@ -356,7 +362,9 @@ def _compile(arguments: argparse.Namespace) -> int:
             raise UsageError(f"--server takes the address of a service, such as http://127.0.0.1:8000: {wrong}")
     text, file = _read(arguments.spec)
     directory = str(_directory(arguments.spec))
-    request = CompileRequest(text, file, arguments.arch, arguments.backend, arguments.emit, directory)
+    request = CompileRequest(
+        text, file, arguments.arch, arguments.backend, arguments.emit, directory, include=tuple(arguments.include)
+    )
     try:
         with _progress(f"compiling for {arguments.arch}"):
             artifact = None
@@ -374,8 +382,19 @@ def _compile(arguments: argparse.Namespace) -> int:
     _write(output, artifact.blob)
     if output != "-":
         _write(f"{output}.json", (json.dumps(artifact.manifest, indent=2) + "\n").encode())
+    if arguments.depfile is not None:
+        _write(arguments.depfile, _depfile(output, [arguments.spec, *artifact.files]).encode())
+    if artifact.warnings:
+        _complain(artifact.warnings, {file: text})
     print(f"{output}: {len(artifact.blob)} bytes, sha256 {artifact.manifest['digest']}", file=sys.stderr)
     return OK
+
+
+def _depfile(target: str, files: Sequence[str]) -> str:
+    """A rule for Make and Ninja: what is to be made again when one of these files changes, or is gone."""
+    escapes = str.maketrans({"$": "$$", "#": "\\#", " ": "\\ "})
+    names = [name.translate(escapes) for name in (target, *files)]
+    return f"{names[0]}: {' '.join(names[1:])}\n\n" + "".join(f"{name}:\n" for name in names[1:])
 
 
 def _write(name: str, data: bytes) -> None:

@@ -8,12 +8,14 @@ import json
 import urllib.error
 import urllib.parse
 import urllib.request
+from collections.abc import Collection
 from typing import Any
 
 from sched_compiler.artifact import Artifact
+from sched_compiler.compiling import files_of
 from sched_compiler.diagnostics import CODES, Diagnostic, Span, SpecError
 from sched_compiler.driver import CompileRequest
-from sched_compiler.loader import to_yaml
+from sched_compiler.loader import LoadedSpec, to_yaml
 from sched_compiler.spec import TableSource
 
 #: Seconds to wait for an answer: a cold compile, and a queue before it.
@@ -47,19 +49,24 @@ def compile_remotely(server: str, request: CompileRequest) -> Artifact:
 
     Raises SpecError where the service finds the spec at fault, UnreachableError where it gives no usable answer.
     """
-    query = urllib.parse.urlencode({"arch": request.arch, "backend": request.backend, "emit": request.emit})
+    loaded = request.load()
+    target = {"arch": request.arch, "backend": request.backend, "emit": request.emit}
+    text, content_type, query = _complete(request, loaded), "application/yaml", f"?{urllib.parse.urlencode(target)}"
+    if files := files_of(request, loaded):
+        text, content_type, query = json.dumps({"spec": text, "files": files, **target}), "application/json", ""
     manifest = _ask(
-        f"{server.rstrip('/')}/compile?{query}",
-        data=_complete(request).encode("utf-8", errors="surrogateescape"),
-        headers={"Content-Type": "application/yaml", "Accept": "application/json"},
-        file=request.file,
+        f"{server.rstrip('/')}/compile{query}",
+        data=text.encode("utf-8", errors="surrogateescape"),
+        headers={"Content-Type": content_type, "Accept": "application/json"},
+        request=request,
+        sent=files,
     )
     try:
         description: dict[str, Any] = json.loads(manifest)
         address, digest, key, _ = (str(description[name]) for name in ("address", "digest", "key", "name"))
     except (ValueError, KeyError, TypeError):
         raise UnreachableError(f"{server} answered with no manifest") from None
-    blob = _ask(urllib.parse.urljoin(f"{server.rstrip('/')}/", address), data=None, headers={}, file=request.file)
+    blob = _ask(urllib.parse.urljoin(f"{server.rstrip('/')}/", address), data=None, headers={}, request=request)
     if hashlib.sha256(blob).hexdigest() != digest:
         raise UnreachableError(f"{server} sent an artifact with a wrong digest")
     for extra in ("address", "cache"):
@@ -67,12 +74,11 @@ def compile_remotely(server: str, request: CompileRequest) -> Artifact:
     return Artifact(key, request.emit, blob, description)
 
 
-def _complete(request: CompileRequest) -> str:
+def _complete(request: CompileRequest, loaded: LoadedSpec) -> str:
     """The spec's text, with tables from files written out, which the service cannot read.
 
     Raises SpecError for a table that cannot be read, UnreachableError where the text would be too long to send.
     """
-    loaded = request.load()
     tables = loaded.spec.tables or {}
     if all(table.file is None for table in tables.values()):
         return request.text
@@ -85,7 +91,9 @@ def _complete(request: CompileRequest) -> str:
     return to_yaml(loaded.spec.model_copy(update={"tables": given}))
 
 
-def _ask(url: str, *, data: bytes | None, headers: dict[str, str], file: str) -> bytes:
+def _ask(
+    url: str, *, data: bytes | None, headers: dict[str, str], request: CompileRequest, sent: Collection[str] = ()
+) -> bytes:
     if not url.startswith(("http://", "https://")):
         raise UnreachableError(f"{url} is no HTTP address")
     try:
@@ -95,7 +103,7 @@ def _ask(url: str, *, data: bytes | None, headers: dict[str, str], file: str) ->
     except urllib.error.HTTPError as e:
         with e:
             body = e.read()
-        diagnostics = _diagnostics(body, file)
+        diagnostics = _diagnostics(body, request, sent)
         if e.code == 422 and diagnostics:
             raise SpecError(diagnostics) from None
         raise UnreachableError(f"{url} answered {e.code}") from None
@@ -103,12 +111,19 @@ def _ask(url: str, *, data: bytes | None, headers: dict[str, str], file: str) ->
         raise UnreachableError(f"{url} cannot be reached ({getattr(e, 'reason', e)})") from None
 
 
-def _diagnostics(body: bytes, file: str) -> list[Diagnostic]:
+def _local(name: str, request: CompileRequest, sent: Collection[str]) -> str:
+    """The file of this machine that the service calls `name`."""
+    if name in sent:
+        return request.beside().shown(name)
+    return name if name.startswith("<") and name != "<spec>" else request.file
+
+
+def _diagnostics(body: bytes, request: CompileRequest, sent: Collection[str]) -> list[Diagnostic]:
     """The diagnostics of a problem, placed in the file that was sent; none if it holds none."""
     found: list[Diagnostic] = []
     try:
         for d in json.loads(body)["diagnostics"]:
-            name = file if not str(d["file"]).startswith("<request") else str(d["file"])
+            name = _local(str(d["file"]), request, sent)
             span = Span(name, int(d["line"]), int(d["column"]), int(d["end_line"]), int(d["end_column"]))
             if d["code"] in CODES:
                 found.append(

@@ -27,7 +27,6 @@ CODES: dict[str, str] = {
     "E012": "a value has the wrong type or is not one of the allowed ones",
     "E013": "a name is not an identifier, is reserved, or is used twice",
     "E014": "two keys exclude one another",
-    "E015": "this part of the spec language is not available in this version",
     # E02x: formulas
     "E020": "a formula cannot be parsed",
     "E021": "a formula names something that is not declared",
@@ -65,6 +64,10 @@ CODES: dict[str, str] = {
     "E071": "the backend's compiler refused the generated source",
     "E072": "the compiler took longer or needed more memory than is allowed",
     "E073": "a tool that this needs is not installed",
+    "E074": "a file that the kernel is made of cannot be read",
+    "E075": "the compiler refused the kernel's source",
+    "E076": "the arguments are not the parameters of the compiled kernel",
+    "E077": "sources are not compiled here",
     # E08x: the service and the command line
     "E080": "the request is malformed",
     "E081": "the request body is too large",
@@ -75,6 +78,7 @@ CODES: dict[str, str] = {
     "W002": "a parameter or a table is declared but never used",
     "W003": "it is not decided whether the order is what the spec expects of it",
     "W004": "the order is not what the spec expects of it",
+    "W005": "the compiler warns of something in the kernel's source",
 }
 
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from pathlib import Path as FilePath
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 from pydantic import BaseModel
@@ -13,6 +12,7 @@ from sched_compiler.checks import check_formulas, check_names, validated
 from sched_compiler.compose import composed
 from sched_compiler.diagnostics import Diagnostic, Span, SpecError
 from sched_compiler.faults import Faults, described, translated
+from sched_compiler.files import Beside
 from sched_compiler.render import canonical, to_yaml
 from sched_compiler.source import Document, Path, read_document
 from sched_compiler.spec import Spec
@@ -116,13 +116,11 @@ def _item(value: Any, step: str | int) -> Any:
         return None
 
 
-def load(
-    text: str, file: str = "<spec>", directory: FilePath | None = None, progress: Progress | None = None
-) -> LoadedSpec:
+def load(text: str, file: str = "<spec>", directory: Beside = None, progress: Progress | None = None) -> LoadedSpec:
     """Load a spec from its text. Raises `SpecError` with every fault that can be told, in the order of the text.
 
-    Tables in files are read from `directory` and below it; without one, none is read. `progress` is told how much of
-    a file has been read.
+    Tables in files are read from `directory` (see `sched_compiler.files`); without one, none is read. `progress` is
+    told how much of a file has been read.
     """
     document, noted = read_document(text, file)
     faults = Faults(document, noted)
@@ -144,7 +142,7 @@ def load(
     return LoadedSpec(spec, document, preset, tuple(spec.space), faults.origin, tables)
 
 
-def _tables(spec: Spec, faults: Faults, directory: FilePath | None, progress: Progress | None) -> dict[str, Elements]:
+def _tables(spec: Spec, faults: Faults, directory: Beside, progress: Progress | None) -> dict[str, Elements]:
     """The elements of the tables that are given."""
     if not spec.tables:
         return {}

@@ -9,9 +9,10 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
+from typing import Literal
 
 from sched_compiler.dispatch import GRID_LIMIT, ClusterLaunchControl
-from sched_compiler.expr import Dtype, Expr, topological
+from sched_compiler.expr import U32, U64, Dtype, Expr, topological
 from sched_compiler.lower import lower
 from sched_compiler.protocol import Protocol, Source, protocol
 from sched_compiler.schedule import WORKER, WORKERS, Schedule
@@ -63,10 +64,45 @@ class Program:
         dispatch = self.schedule.dispatch
         return dispatch.source(generation(arch)) if isinstance(dispatch, ClusterLaunchControl) else None
 
+    def passed(self, source: Source | None) -> tuple[Passed, ...]:
+        """What a kernel gets passed for its schedule, in order, where `source` answers a ring."""
+        schedule = self.schedule
+        found = [Passed(p.name, "parameter", p.var.dtype, p.var.lo, p.var.hi, p.nvshmem) for p in schedule.params]
+        found += [Passed(t.name, "table", t.element, t.lo, t.hi) for t in schedule.tables]
+        if source == "counter" or (schedule.dispatch.queue and schedule.dispatch.ring is None):
+            element = U32 if source == "counter" else U64
+            found.append(Passed("counter", "counter", element, 0, element.hi))
+        return tuple(found)
+
     @property
     def entry(self) -> str:
         """The trace kernel's name."""
         return f"{self.identifier}_trace"
+
+
+@dataclass(frozen=True, slots=True)
+class Passed:
+    """A value, or for a table and a counter an address of values, of this type and between these bounds."""
+
+    name: str
+    role: Literal["parameter", "table", "counter"]
+    element: Dtype
+    lo: int
+    hi: int
+    nvshmem: bool = False  # the trace kernel asks NVSHMEM for it
+
+    @property
+    def pointer(self) -> bool:
+        return self.role != "parameter"
+
+    @property
+    def type(self) -> str:
+        return f"{self.element.name}{'*' if self.pointer else ''}"
+
+    @property
+    def size(self) -> int:
+        """Bytes, and their alignment."""
+        return 8 if self.pointer else self.element.bits // 8
 
 
 def generation(arch: str) -> int:

@@ -58,6 +58,88 @@ class TraceRequest:
 Engine: TypeAlias = Callable[[Program, TraceRequest], "list[npt.NDArray[np.int64]]"]
 
 
+@dataclass(frozen=True, slots=True)
+class UserSource:
+    """A kernel of the user's own, with all that its compile depends on.
+
+    `files` holds texts by virtual path (see `sched_compiler.files`), `name` the one that is compiled; `programs` are
+    the schedules that it may include as `<sched/NAME.cuh>`.
+    """
+
+    name: str
+    files: Mapping[str, str]
+    roots: tuple[str, ...]  # prefixes of paths, below which headers are searched
+    entry: str
+    bundles: tuple[str, ...]
+    defines: tuple[tuple[str, str], ...]
+    options: tuple[str, ...]
+    programs: tuple[Program, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Message:
+    """What a compiler said of a source: `file` is a virtual path, or a name of the compiler's own.
+
+    Lines and columns count from 1; `column` is None where it said none, `file` where it spoke of the entry's name.
+    """
+
+    file: str | None
+    line: int
+    column: int | None
+    error: bool
+    text: str
+    mend: str | None = None
+
+
+class SourceError(BackendError):
+    """A compiler refused a user's source."""
+
+    def __init__(self, log: str, messages: Sequence[Message]) -> None:
+        super().__init__(log)
+        self.messages = tuple(messages)
+
+
+class LimitError(Exception):
+    """A compile that took more than it may."""
+
+
+@dataclass(frozen=True, slots=True)
+class BuiltSource:
+    """What a user's source was compiled to; `entry` is the kernel's name in it, `messages` are warnings."""
+
+    blob: bytes
+    entry: str
+    messages: tuple[Message, ...]
+
+
+class SourceCompiler(Protocol):
+    """Compiles kernels of users' own."""
+
+    #: The forms that it builds, and the names of its bundles of headers.
+    emits: tuple[Emit, ...]
+    bundles: tuple[str, ...]
+
+    def gather(self, name: str, find: Callable[[str], str | None], roots: tuple[str, ...]) -> dict[str, str]:
+        """The source at the path `name` and the user's files that it may include, by path."""
+        ...
+
+    def versions(self, bundles: Sequence[str]) -> tuple[str, ...]:
+        """The exact releases of bundles of headers; a part of the cache key. Raises ToolMissingError."""
+        ...
+
+    def struct(self, program: Program) -> str:
+        """The name of the schedule's struct in namespace `sched`."""
+        ...
+
+    def build(self, source: UserSource, arch: str, emit: Emit, confined: bool) -> BuiltSource:
+        """Compile, in a sandbox if `confined`. Raises SourceError, LimitError and ToolMissingError."""
+        ...
+
+    def sandbox(self) -> str | None:
+        """Why there is no sandbox on this machine; None where there is one."""
+        ...
+
+
 class Backend(Protocol):
     """A target language: prints a Program, and assembles what it printed. Needs no GPU."""
 
@@ -66,6 +148,8 @@ class Backend(Protocol):
     #: The texts that it prints, by name, and the artifacts that it builds.
     forms: tuple[str, ...]
     emits: tuple[Emit, ...]
+    #: Compiles kernels of users' own; None where the backend does not.
+    sources: SourceCompiler | None
 
     def text(self, program: Program, form: str, arch: str) -> str:
         """One of `forms`; a pure function of its arguments."""

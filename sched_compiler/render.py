@@ -9,7 +9,7 @@ from typing import Any
 from pydantic import BaseModel
 
 from sched_compiler.formula import parse, to_text
-from sched_compiler.spec import Dispatch, Order, Piece, Spec, TableSource
+from sched_compiler.spec import Dispatch, Kernel, Order, Piece, Spec, TableSource
 
 _WIDTH = 100
 # Text that every YAML reader takes for the same text without quotes, also between braces.
@@ -42,13 +42,22 @@ def to_yaml(spec: Spec) -> str:
         for mode in Dispatch.model_fields
         if (given := getattr(spec.dispatch, mode)) is not None
     }
-    if spec.kernel != Spec.model_fields["kernel"].default:
-        form["kernel"] = spec.kernel
+    if isinstance(spec.kernel, Kernel):
+        form["kernel"] = _kernel(spec.kernel)
     lines: list[str] = []
     for key, value in form.items():
         # The order is what a reader looks at: a line for each of its steps.
         lines += _lines(key, value, "", block=key in ("order", "map"))
     return "\n".join(lines) + "\n"
+
+
+def _kernel(kernel: Kernel) -> dict[str, Any]:
+    """Only what differs from the defaults; arguments as a list, whose order is that of the kernel's parameters."""
+    fields = ((name, getattr(kernel, name), info.default) for name, info in Kernel.model_fields.items())
+    form: dict[str, Any] = {name: value for name, value, default in fields if value != default}
+    form["block"] = kernel.block[0] if kernel.block[1:] == (1, 1) else list(kernel.block)
+    form["arguments"] = [{name: kind} for name, kind in kernel.arguments.items()]
+    return form
 
 
 def _table(table: TableSource) -> Any:
@@ -134,7 +143,7 @@ def canonical(spec: Spec) -> str:
 
 #: Fields that hold formulas, at whatever depth below them.
 _FORMULAS = frozenset(
-    ("space", "map", "by", "rotate", "part", "workers", "length", "last", "swizzle", "count", "chunk")
+    ("space", "map", "by", "rotate", "part", "workers", "length", "last", "swizzle", "count", "chunk", "shared_bytes")
 )
 
 

@@ -12,6 +12,7 @@ from typing import Any, TypeAlias, get_args
 
 from sched_compiler.checks import IDENTIFIER, MAX_AXES, MAX_PARAMS, MAX_TABLES, NAME
 from sched_compiler.formula import MAX_LENGTH, RESERVED
+from sched_compiler.kernel import SCALARS
 from sched_compiler.presets import PRESETS, Preset
 from sched_compiler.protocol import MOST_CONSUMERS, MOST_CTAS, MOST_DEPTH, MOST_THREADS, WARP
 from sched_compiler.spec import (
@@ -20,6 +21,7 @@ from sched_compiler.spec import (
     Dispatch,
     Dynamic,
     Expect,
+    Kernel,
     Model,
     Order,
     Param,
@@ -94,7 +96,10 @@ def json_schema() -> Schema:
                 "What the order is meant for. It is checked, and a warning says where it does not hold.",
             ),
             "dispatch": (_ref("dispatch"), "Which worker takes which work items."),
-            "kernel": (_choice(Spec, "kernel"), "What is built around the schedule."),
+            "kernel": (
+                {"anyOf": [{"const": "trace"}, _ref("kernel")], "default": "trace"},
+                "What is built around the schedule: the kernel that records it, or one of your own.",
+            ),
         },
     )
     properties["uses"] = {"enum": list(PRESETS), "description": "A named scheduler, in place of `space` and `order`."}
@@ -199,6 +204,7 @@ def _definitions() -> Schema:
             "description": "CTAs of a cluster along each axis; the first-named axis runs fastest in the rank.",
         },
         "dispatch": _dispatch(),
+        "kernel": _kernel(),
     }  # fmt: skip
 
 
@@ -343,6 +349,42 @@ def _clc() -> Schema:
             optional({"type": "integer"}), "The arrivals that free a slot, consumers times CTAs: checked, not needed.",
         ),
     })  # fmt: skip
+
+
+def _kernel() -> Schema:
+    name = {"type": "string", "pattern": "^[A-Za-z_][A-Za-z0-9_]*$"}
+    path = {"type": "string", "minLength": 1, "description": "A path relative to the spec."}
+    scalars, opaque = "|".join(SCALARS), r"tensormap|bytes\[[1-9][0-9]{0,3}\](@[0-9]+)?"
+    kind = {"type": "string", "pattern": rf"^((?:{scalars})\*?|void\*|{opaque}|schedule|sched::[A-Za-z_]\w*)$"}
+    argument = {"type": "object", "additionalProperties": kind, "minProperties": 1, "maxProperties": 1}
+    threads = {"type": "integer", "minimum": 1, "maximum": MOST_THREADS}
+    define = {"anyOf": [{"type": "integer"}, {"type": "string", "maxLength": 200}]}
+    headers, options = (_listed(get_args(Kernel.model_fields[field].annotation)[0]) for field in ("headers", "options"))
+    return _object(Kernel, {
+        "source": ({**path}, "CUDA C++ that includes `<sched/NAME.cuh>`: a file beside the spec."),
+        "entry": ({"type": "string", "minLength": 1}, "The kernel: a name, or one with template arguments."),
+        "block": (
+            {"anyOf": [threads, {"type": "array", "items": threads, "minItems": 1, "maxItems": 3}]},
+            "Threads of a CTA, along x, y and z.",
+        ),
+        "shared_bytes": (_number(0) | {"default": 0}, "Dynamic shared memory of a CTA."),
+        "arguments": (
+            {"anyOf": [{"type": "array", "items": argument}, _mapping(kind, "axis")]},
+            "The kernel's parameters in order, each with its type; one of type `schedule` is `sched::NAME::Arguments`.",
+        ),
+        "headers": (headers, "Bundles of headers that the source may include."),
+        "schedules": ({"type": "array", "items": path}, "Specs of further schedules that the source includes."),
+        "defines": (
+            {"type": "object", "additionalProperties": define, "propertyNames": name}, "Macros of the source.",
+        ),
+        "options": (options, "What the compiler is asked for besides."),
+    })  # fmt: skip
+
+
+def _listed(annotation: Any) -> Schema:
+    """A list of the words of a `list[Literal[...]]`."""
+    (words,) = get_args(annotation)
+    return {"type": "array", "items": {"enum": list(get_args(words))}}
 
 
 # -- presets ------------------------------------------------------------------------------------------------------

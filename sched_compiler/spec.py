@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import Annotated, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, GetPydanticSchema
+from pydantic import BaseModel, ConfigDict, Discriminator, Field, GetPydanticSchema, Tag
 from pydantic_core import core_schema
 
 #: An integer, or the text of a formula over run-time parameters. One fault is given where a value is neither,
@@ -155,6 +155,20 @@ class Dispatch(Model):
     clc: ClusterLaunchControl | None = None
 
 
+class Kernel(Model):
+    """A kernel of the user's own: CUDA C++ that includes `<sched/NAME.cuh>` and walks over tiles."""
+
+    source: str  # a file beside the spec
+    entry: str  # the kernel's name, or a name expression with template arguments
+    block: tuple[int, int, int]  # threads along x, y, z
+    shared_bytes: FormulaText = 0  # dynamic shared memory
+    arguments: dict[str, str]  # name -> type, in order
+    headers: list[Literal["cuda", "cccl", "cutlass"]] | None = None
+    schedules: list[str] | None = None  # further specs, files beside this one
+    defines: dict[str, FormulaText] | None = None
+    options: list[Literal["fast-math", "line-info", "c++20"]] | None = None
+
+
 class Spec(Model):
     """A composed spec: presets have been expanded into this form."""
 
@@ -168,4 +182,7 @@ class Spec(Model):
     cluster: Cluster | None = None
     expect: Expect | None = None
     dispatch: Dispatch
-    kernel: Literal["trace"] = "trace"
+    kernel: Annotated[
+        Annotated[Literal["trace"], Tag("trace")] | Annotated[Kernel, Tag("own")],
+        Discriminator(lambda value: "own" if isinstance(value, dict | Kernel) else "trace"),
+    ] = "trace"

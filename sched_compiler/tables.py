@@ -7,8 +7,9 @@ same rules. They need memory for one 64-bit number for each element, and time th
 from __future__ import annotations
 
 import codecs
+import io
 import re
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from math import prod
 from pathlib import Path
@@ -17,6 +18,7 @@ from typing import Any, BinaryIO, TypeAlias
 import numpy as np
 import numpy.typing as npt
 
+from sched_compiler.files import Beside, FileError, Files, normal
 from sched_compiler.loader import Progress
 
 Elements: TypeAlias = "npt.NDArray[Any]"
@@ -40,13 +42,15 @@ class TableError(Exception):
         super().__init__(message)
 
 
-def read_table(name: str, directory: Path | None, progress: Progress | None = None) -> Elements:
+def read_table(name: str, directory: Beside, progress: Progress | None = None) -> Elements:
     """The integers in a file beside the spec: NPY (one dimension), JSON (one list), or CSV and other text.
 
     Raises TableError, also for a file that is not below `directory`.
     """
     if directory is None:
         raise TableError("no files are read here", "write its elements into the spec, or give its length")
+    if isinstance(directory, Mapping):
+        return _sent(name, directory, progress)
     path = directory / name
     try:
         if not path.resolve().is_relative_to(directory.resolve()):
@@ -62,6 +66,19 @@ def read_table(name: str, directory: Path | None, progress: Progress | None = No
     except OSError as e:
         raise TableError(e.strerror or "it is no table") from None
     except (ValueError, EOFError) as e:
+        raise TableError(str(e)) from None
+    return np.concatenate([np.zeros(0, dtype=np.int64), *parts])
+
+
+def _sent(name: str, texts: Mapping[str, str], progress: Progress | None) -> Elements:
+    """The integers in one of the texts that came with the spec."""
+    try:
+        data = Files(texts).text(normal(name)).encode()
+        json = name.lower().endswith(".json")
+        parts = list(_numbers(io.BytesIO(data), len(data), json, f"reading {name}", progress))
+    except FileError as e:
+        raise TableError(str(e), "send it in `files`, by this path") from None
+    except ValueError as e:
         raise TableError(str(e)) from None
     return np.concatenate([np.zeros(0, dtype=np.int64), *parts])
 

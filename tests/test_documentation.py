@@ -36,6 +36,7 @@ from sched_compiler.spec import (
     Dispatch,
     Dynamic,
     Expect,
+    Kernel,
     Order,
     Param,
     Partitions,
@@ -114,6 +115,8 @@ def test_what_a_document_shows_is_so(document: Path, tmp_path: Path, request: py
             case "cpp":
                 kernels = [path.read_text(encoding="utf-8") for path in (ROOT / "examples").rglob("*.cu")]
                 assert any(block.body in kernel for kernel in kernels), f"{where}: in no example"
+            case "cuda":  # the first line names the file
+                (tmp_path / block.body.split()[1]).write_text(block.body, encoding="utf-8")
             case "sh":
                 assert document.name == "README.md", f"{where}: nothing runs this"
             case language:
@@ -217,7 +220,7 @@ def test_every_key_of_the_language_is_documented() -> None:
     text = (ROOT / "docs" / "language.md").read_text(encoding="utf-8")
     models = (
         *(Spec, Order, Split, Param, Cluster, Partitions, Raster, Expect, TableSource),
-        *(Dispatch, Static, Table, Dynamic, ClusterLaunchControl),
+        *(Dispatch, Static, Table, Dynamic, ClusterLaunchControl, Kernel),
     )
     for model in models:
         for name in (info.alias or name for name, info in model.model_fields.items()):

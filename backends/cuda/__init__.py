@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from backends.cuda import emitter, validator
+from backends.cuda.sources import CudaSources
 from backends.toolchain import nvjitlink, nvrtc, nvshmem
 from backends.toolchain.resources import resources
 from sched_compiler.artifact import Emit
 from sched_compiler.program import Program
-from sched_compiler.registry import Resources
+from sched_compiler.registry import Resources, SourceCompiler
 
 
 def _asks_nvshmem(program: Program) -> bool:
@@ -21,6 +22,8 @@ class CudaBackend:
     version = emitter.VERSION
     forms = ("cuda", "header", "validator")
     emits: tuple[Emit, ...] = ("cubin", "ptx", "header")
+
+    sources: SourceCompiler | None = CudaSources()
 
     def text(self, program: Program, form: str, arch: str) -> str:
         if form == "cuda":

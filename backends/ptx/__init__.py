@@ -18,6 +18,8 @@ class PtxBackend:
     forms = ("ptx",)
     emits: tuple[Emit, ...] = ("cubin", "ptx")
 
+    sources = None
+
     def text(self, program: Program, form: str, arch: str) -> str:
         return emitter.source(program, arch, nvjitlink.ptx_version(arch))
 

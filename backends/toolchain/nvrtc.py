@@ -11,6 +11,7 @@ import functools
 import hashlib
 import re
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Literal
 
 from .errors import ToolchainError
@@ -21,13 +22,21 @@ from .library import Compiled, Library, find, require_architecture, require_text
 #: no cache outside this project's.
 OPTIONS = ("--minimal", "--std=c++17", "--no-source-include", "--no-cache")
 
+#: Options of a compile of a user's source, which may use all that CUDA C++ has.
+USER_OPTIONS = tuple(option for option in OPTIONS if option != "--minimal")
+
 _DISTRIBUTION = "nvidia-cuda-nvrtc"
+_MESSAGE = re.compile(
+    r"^(?P<file>[^\n]*)\((?P<line>[0-9]+)\): (?P<kind>(?:catastrophic )?error|warning)(?: #[0-9]+(?:-D)?)?: "
+    r"(?P<text>[^\n]*)",
+    re.MULTILINE,
+)
 _ERROR = re.compile(r"^.*\((?P<line>[0-9]+)\): (?:catastrophic )?error\b", re.MULTILINE)
 _CARET = re.compile(r"\s*\^\s*")
 _INDENT = 2  # NVRTC quotes the faulty line behind two blanks
 _PROBE = "1-not-a-macro"
 #: The folder of sources that may include files: there is none of this name.
-_NOWHERE = "/nowhere/"
+NOWHERE = "/nowhere/"
 
 
 def version() -> str:
@@ -86,7 +95,7 @@ def compile_object(source: str, name: str, arch: str, folders: tuple[str, ...]) 
     own = tuple(option for option in OPTIONS if option not in ("--minimal", "--no-source-include"))
     options = (*own, f"--gpu-architecture={arch}", "--relocatable-device-code=true", *(f"-I{f}" for f in folders))
     options = (*options, _seed(source, {}))
-    return _run(source, f"{_NOWHERE}{name}", options, "cubin")
+    return _run(source, f"{NOWHERE}{name}", options, "cubin")
 
 
 def compile_with_headers(
@@ -95,23 +104,56 @@ def compile_with_headers(
     arch: str,
     emit: Literal["cubin", "ptx"],
     headers: Mapping[str, str],
-    folders: Sequence[str] = (),
+    options: Sequence[str] = (),
     entry: str | None = None,
 ) -> tuple[Compiled, str | None]:
-    """Compile a user's CUDA C++, which includes `headers` by their names, and files that stand in `folders`.
+    """Compile a user's CUDA C++, which includes `headers` by their names.
 
     `entry` is a kernel's name as C++ writes it, template arguments included; its name in the module is given back.
-    The source's own folder is one that does not exist, so a relative name finds nothing on this machine but a header
-    beside the one that includes it. Raises ToolchainError with the place of the first error, and ToolMissing.
+    The source's own folder is one that does not exist, so a relative name finds nothing on this machine. Raises
+    ToolchainError with the place of the first error, and ToolMissing.
     """
     require_architecture(arch)
     target = arch if emit == "cubin" else arch.replace("sm_", "compute_", 1)
-    own = OPTIONS if not folders else tuple(o for o in OPTIONS if o != "--no-source-include")
-    options = (*own, f"--gpu-architecture={target}", *(f"-I{f}" for f in folders), _seed(source, headers))
+    options = (*USER_OPTIONS, f"--gpu-architecture={target}", *options, _seed(source, headers))
     lowered: dict[str, str] = {}
     entries = () if entry is None else (entry,)
-    compiled = _run(source, f"{_NOWHERE}{name}", options, emit, headers, entries, lowered)
+    compiled = _run(source, f"{NOWHERE}{name}", options, emit, headers, entries, lowered)
     return compiled, None if entry is None else lowered[entry]
+
+
+@dataclass(frozen=True, slots=True)
+class Said:
+    """One message of the compiler: where (lines and columns from 1; the column None where it says none), and what."""
+
+    file: str
+    line: int
+    column: int | None
+    error: bool
+    text: str
+
+
+def messages(log: str) -> list[Said]:
+    """What the compiler said, message by message; a message about a header's insides also says who used it."""
+    found: list[Said] = []
+    for block in re.split(r"\n\s*\n", log):
+        head = _MESSAGE.search(block)
+        if head is None:
+            continue
+        lines = block[head.end() :].split("\n")[1:]
+        caret = next((n for n, line in enumerate(lines) if _CARET.fullmatch(line)), None)
+        column, context = None, lines
+        if caret is not None and caret > 0:
+            before = lines[caret - 1].encode()[_INDENT : lines[caret].index("^")]
+            column = len(before.decode(errors="ignore")) + 1
+            context = [*lines[: caret - 1], *lines[caret + 1 :]]
+        text = " ".join([head["text"].strip(), *(line.strip() for line in context if line.strip())])
+        found.append(Said(_own(head["file"]), int(head["line"]), column, "error" in head["kind"], text))
+    return found
+
+
+def _own(file: str) -> str:
+    return file.removeprefix(NOWHERE)
 
 
 def _seed(source: str, headers: Mapping[str, str]) -> str:

@@ -1,8 +1,8 @@
 """A user's source compiled where there is nothing to read: bubblewrap around a process of its own.
 
 NVRTC prints the first line of any file that a source includes, by whatever spelling, so no filter of sources is a
-boundary. Inside are Python, the compiler, the bundles of headers that were asked for, and an empty /tmp; no network,
-no other process, no file of this machine besides; and limits of time, memory and size.
+boundary. Inside are Python, the compiler and an empty /tmp; no network, no other process, no file of this machine
+besides; and limits of time, memory and size.
 """
 
 from __future__ import annotations
@@ -16,11 +16,12 @@ import shutil
 import subprocess
 import sys
 import sysconfig
-from collections.abc import Sequence
 from dataclasses import dataclass
 from importlib import metadata
 from pathlib import Path
 from typing import Any
+
+from sched_compiler.registry import LimitError
 
 from .errors import ToolchainError, ToolMissing
 from .library import Compiled, find
@@ -35,10 +36,6 @@ class Limits:
     output: int = 64 << 20  # a file, bytes
 
 
-class LimitError(Exception):
-    """A compile that took more than it may."""
-
-
 def compile_confined(request: dict[str, Any], limits: Limits = Limits()) -> tuple[Compiled, str | None]:
     """What `nvrtc.compile_with_headers(**request)` gives, from inside a sandbox.
 
@@ -46,7 +43,7 @@ def compile_confined(request: dict[str, Any], limits: Limits = Limits()) -> tupl
     """
     if (reason := unavailable()) is not None:
         raise ToolMissing("bubblewrap", reason)
-    reply = _run(json.dumps(request), request.get("folders", ()), limits)
+    reply = _run(json.dumps(request), limits)
     if "error" in reply:
         raise ToolchainError(reply["error"], reply["line"], reply["column"])
     return Compiled(base64.b64decode(reply["blob"]), reply["log"]), reply["lowered"]
@@ -61,13 +58,13 @@ def unavailable() -> str | None:
         return "bubblewrap (bwrap) is not installed"
     try:
         request = {"source": "", "name": "probe", "arch": "sm_90", "emit": "cubin", "headers": {}}
-        _run(json.dumps(request), (), Limits(seconds=20))
+        _run(json.dumps(request), Limits(seconds=20))
     except (LimitError, ToolchainError, OSError) as e:
         return f"bubblewrap does not work here: {e}"
     return None
 
 
-def _run(request: str, folders: Sequence[str], limits: Limits) -> dict[str, Any]:
+def _run(request: str, limits: Limits) -> dict[str, Any]:
     def confine() -> None:
         resource.setrlimit(resource.RLIMIT_CPU, (limits.seconds, limits.seconds))
         resource.setrlimit(resource.RLIMIT_AS, (limits.memory, limits.memory))
@@ -76,7 +73,7 @@ def _run(request: str, folders: Sequence[str], limits: Limits) -> dict[str, Any]
 
     try:
         done = subprocess.run(
-            _command(folders), input=request.encode(), capture_output=True, timeout=limits.seconds, check=False,
+            _command(), input=request.encode(), capture_output=True, timeout=limits.seconds, check=False,
             preexec_fn=confine, env={},
         )  # fmt: skip
     except subprocess.TimeoutExpired:
@@ -90,7 +87,7 @@ def _run(request: str, folders: Sequence[str], limits: Limits) -> dict[str, Any]
     return reply
 
 
-def _command(folders: Sequence[str]) -> list[str]:
+def _command() -> list[str]:
     bwrap = shutil.which("bwrap")
     assert bwrap is not None
     command = [bwrap, "--unshare-all", "--die-with-parent", "--new-session", "--clearenv", "--cap-drop", "ALL"]
@@ -102,8 +99,6 @@ def _command(folders: Sequence[str]) -> list[str]:
         command += ["--ro-bind", str(Path(__file__).resolve().parents[2] / package), f"/schedc/{package}"]
     for source, target in _wheels():
         command += ["--ro-bind", source, target]
-    for folder in folders:
-        command += ["--ro-bind", folder, folder]
     command += ["--dev", "/dev", "--size", str(64 << 20), "--tmpfs", "/tmp", "--chdir", "/tmp"]
     for name, value in (("PYTHONPATH", "/schedc"), ("HOME", "/tmp"), ("LANG", "C.UTF-8"), ("PATH", "/usr/bin")):
         command += ["--setenv", name, value]

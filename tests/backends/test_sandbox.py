@@ -10,7 +10,8 @@ import pytest
 
 from backends.toolchain import nvrtc, sandbox
 from backends.toolchain.errors import ToolchainError
-from backends.toolchain.sandbox import LimitError, Limits
+from backends.toolchain.sandbox import Limits
+from sched_compiler.registry import LimitError
 
 SECRET = "a_secret_of_this_machine"
 

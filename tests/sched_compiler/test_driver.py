@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 
-from sched_compiler import driver, registry
+from sched_compiler import compiling, driver, registry
 from sched_compiler.artifact import Artifact, Emit
 from sched_compiler.diagnostics import Diagnostic, SpecError
 from sched_compiler.driver import CompileRequest, artifact_key, compile_spec, trace
@@ -199,7 +199,7 @@ class TestKey:
     @pytest.mark.parametrize("version", ["SCHEMA", "IR_VERSION"])
     def test_depends_on_the_versions_of_this_project(self, version: str, monkeypatch: pytest.MonkeyPatch) -> None:
         before = artifact_key(REQUEST)
-        monkeypatch.setattr(driver, version, "other")
+        monkeypatch.setattr(compiling, version, "other")
         assert artifact_key(REQUEST) != before
 
 

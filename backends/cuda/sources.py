@@ -1,0 +1,133 @@
+"""Kernels of users' own, with the headers of their schedules: see `sched_compiler.registry.SourceCompiler`."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any
+
+from backends.cuda import emitter, includes
+from backends.toolchain import bundles, nvrtc, sandbox
+from backends.toolchain.errors import ToolchainError
+from backends.toolchain.library import Compiled
+from sched_compiler.artifact import Emit
+from sched_compiler.program import Program
+from sched_compiler.registry import BuiltSource, Message, SourceError, UserSource
+
+_OPTIONS = {"fast-math": "--use_fast_math", "line-info": "--generate-line-info", "c++20": "--std=c++20"}
+#: Where NVRTC compiles the name of the kernel that is asked for.
+_NAME_MAP = "__nv_name_map"
+#: "... at line 12 of /nowhere/kernel.cu": who used a header's inside.
+_ABSENT = re.compile(r'could not open source file "([^"]+)"')
+_USED = re.compile(r"at line ([0-9]+) of (\S+)")
+
+
+def header_names(program: Program) -> tuple[str, ...]:
+    """The names by which a source includes a schedule: its struct's, and the spec's own where that is another."""
+    names = (emitter.struct_name(program), program.schedule.name)
+    return tuple(dict.fromkeys(f"sched/{name}.cuh" for name in names))
+
+
+class CudaSources:
+    emits: tuple[Emit, ...] = ("cubin", "ptx")
+    bundles = tuple(bundles.BUNDLES)
+
+    def gather(self, name: str, find: Callable[[str], str | None], roots: tuple[str, ...]) -> dict[str, str]:
+        return includes.closure(name, find, roots)
+
+    def versions(self, names: Sequence[str]) -> tuple[str, ...]:
+        return bundles.versions(names)
+
+    def struct(self, program: Program) -> str:
+        return emitter.struct_name(program)
+
+    def sandbox(self) -> str | None:
+        return sandbox.unavailable()
+
+    def build(self, source: UserSource, arch: str, emit: Emit, confined: bool) -> BuiltSource:
+        compile_ = sandbox.compile_confined if confined else _compile
+        generated, more = _generated(source), set[str]()
+        while True:
+            texts = generated | _in_memory(source, more)
+            request: dict[str, Any] = {
+                "source": texts.pop(source.name),
+                "name": source.name,
+                "arch": arch,
+                "emit": emit,
+                "headers": texts,
+                "options": _options(source),
+                "entry": source.entry,
+            }
+            try:
+                compiled, lowered = compile_(request)
+            except ToolchainError as e:
+                # the name of a header may be a macro's value, which the compiler alone knows
+                absent = _ABSENT.search(e.log)
+                if absent is not None and absent[1] not in more and _find(source, absent[1]) is not None:
+                    more.add(absent[1])
+                    continue
+                raise SourceError(e.log, [_message(said, source) for said in nvrtc.messages(e.log)]) from None
+            assert lowered is not None  # an entry was asked for
+            return BuiltSource(compiled.blob, lowered, tuple(_message(s, source) for s in nvrtc.messages(compiled.log)))
+
+
+def _options(source: UserSource) -> list[str]:
+    defines = [f"-D{name}={value}" for name, value in source.defines]
+    return [*_needed(source.bundles), *(_OPTIONS[option] for option in source.options), *defines]
+
+
+def _needed(names: Sequence[str]) -> list[str]:
+    """Options without which a bundle's headers do not compile: CUTLASS's functions do not all say where they run."""
+    return ["--device-as-default-execution-space"] if "cutlass" in names else []
+
+
+def _compile(request: Mapping[str, object]) -> tuple[Compiled, str | None]:
+    return nvrtc.compile_with_headers(**request)  # type: ignore[arg-type]
+
+
+def _generated(source: UserSource) -> dict[str, str]:
+    """The headers of the schedules, by the names by which they are included."""
+    generated: dict[str, str] = {}
+    for program in source.programs:
+        first, *others = header_names(program)
+        generated[first] = emitter.header(program)
+        for other in others:
+            generated[other] = f"#pragma once\n#include <{first}>\n"
+    return generated
+
+
+def _find(source: UserSource, path: str) -> str | None:
+    return source.files[path] if path in source.files else bundles.header(source.bundles, path)
+
+
+def _in_memory(source: UserSource, more: Iterable[str]) -> dict[str, str]:
+    """The user's texts and the bundles' that are needed, by the one name that each has in the compile."""
+    roots = (*source.roots, "")
+    known: dict[str, str] = {}
+    for name in (source.name, *more):
+        known |= includes.closure(name, lambda path: _find(source, path), roots)
+    return {path: includes.rewritten(path, text, known, roots) for path, text in known.items()}
+
+
+def _message(said: nvrtc.Said, source: UserSource) -> Message:
+    """A message, placed in the user's files where it can be."""
+    file, line, column = said.file, said.line, said.column
+    if file == _NAME_MAP:
+        return Message(None, 1, None, said.error, said.text)
+    text = said.text.replace(nvrtc.NOWHERE, "")
+    if file not in source.files:
+        for number, user in _USED.findall(text):
+            if user.strip('"') in source.files:
+                return Message(user.strip('"'), int(number), None, said.error, f"{file}({line}): {text}")
+    return Message(file, line, column, said.error, text, _mend(text, source.bundles))
+
+
+def _mend(text: str, given: Sequence[str]) -> str | None:
+    """Which bundle holds a header that was not found."""
+    absent = _ABSENT.search(text)
+    if absent is None:
+        return None
+    for name in bundles.BUNDLES:
+        if name not in given and bundles.missing([name]) is None and bundles.header((name,), absent[1]) is not None:
+            return f"add `headers: [{', '.join((*given, name))}]` to `kernel`"
+    return None

@@ -1,0 +1,308 @@
+"""A kernel of the user's own: compiled with its schedules, described by its manifest, refused in the user's files."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from backends.toolchain import bundles, sandbox
+from sched_compiler import CompileRequest, SpecError, artifact_key, compile_spec
+from sched_compiler.artifact import Artifact
+from sched_compiler.cli import main
+from sched_compiler.diagnostics import Diagnostic
+from sched_compiler.loader import load, to_yaml
+
+SPEC = """\
+version: 1
+name: gemm
+params: {M: {min: 0, max: 65536}, N: {min: 0, max: 65536}}
+space: {m: "ceil_div(M, 128)", n: "ceil_div(N, 64)"}
+order: {split: {m: 4}, loops: [m.outer, n, m.inner]}
+dispatch: {static: {workers: grid}}
+kernel:
+  source: k.cu
+  entry: work
+  block: [32, 4]
+  shared_bytes: 1024 + M
+  arguments: [A: f32*, M: s32, scale: f64, tiles: schedule]
+"""
+KERNEL = """\
+#include <sched/gemm.cuh>
+extern "C" __global__ void work(float* A, int M, double scale, sched::gemm::Arguments tiles) {
+  for (sched::gemm s(tiles); s.valid(); s.next()) A[s.tile().m * M] = scale;
+}
+"""
+
+
+def request(spec: str = SPEC, files: dict[str, str] | None = None, **more: Any) -> CompileRequest:
+    return CompileRequest(spec, "spec.yaml", **{"arch": "sm_90a", "files": files or {"k.cu": KERNEL}, **more})
+
+
+def built(spec: str = SPEC, kernel: str = KERNEL, **files: str) -> Artifact:
+    return compile_spec(request(spec, {"k.cu": kernel, **files}))
+
+
+def refusal(spec: str = SPEC, kernel: str = KERNEL, **more: Any) -> tuple[Diagnostic, ...]:
+    with pytest.raises(SpecError) as caught:
+        compile_spec(request(spec, {"k.cu": kernel}, **more))
+    return caught.value.diagnostics
+
+
+def places(diagnostics: tuple[Diagnostic, ...]) -> list[tuple[str, str, int, int]]:
+    return [(d.code, d.span.file, d.span.line, d.span.column) for d in diagnostics]
+
+
+# -- what is built --------------------------------------------------------------------------------------------
+
+
+def test_the_manifest_says_how_to_launch_it() -> None:
+    manifest: Any = built().manifest
+    parameters = [(p["name"], p["type"], p["role"], p["offset"], p["size"]) for p in manifest["parameters"]]
+    assert parameters == [
+        ("A", "f32*", "argument", 0, 8),
+        ("M", "s32", "parameter", 8, 4),
+        ("scale", "f64", "argument", 16, 8),
+        ("tiles", "sched::gemm::Arguments", "schedule", 24, 8),
+    ]
+    fields = [(f["name"], f["type"], f["offset"], f["min"], f["max"]) for f in manifest["parameters"][3]["fields"]]
+    assert fields == [("M", "u32", 0, 0, 65536), ("N", "u32", 4, 0, 65536)]
+    assert manifest["launch"]["grid"] == ["$workers", "1", "1"]
+    assert manifest["launch"]["block"] == [32, 4, 1]
+    assert manifest["launch"]["dynamic_shared_bytes"] == "M + 1024"
+    assert manifest["entry"] == manifest["expression"] == "work"
+    assert [s["path"] for s in manifest["sources"]] == ["k.cu"]
+
+
+DISPATCHES = {
+    "single": "single",
+    "static": "{static: {workers: 7}}",
+    "grid": "{static: {workers: grid}}",
+    "table": "{table: {indptr: {length: 8}}}",
+    "dynamic": "dynamic",
+}
+
+
+@pytest.mark.parametrize("dispatch", DISPATCHES)
+@pytest.mark.parametrize("cluster", ["", "cluster: {m: 2}\n"])
+def test_one_source_for_every_dispatch(dispatch: str, cluster: str) -> None:
+    """The source is the same; what it is passed is in the manifest, at the places that the compiled kernel has."""
+    spec = SPEC.replace("dispatch: {static: {workers: grid}}\n", f"dispatch: {DISPATCHES[dispatch]}\n{cluster}")
+    manifest: Any = built(spec).manifest
+    roles = [field["role"] for field in manifest["parameters"][3]["fields"]]
+    expected = ["parameter"] * 2 + {"table": ["table"], "dynamic": ["counter"]}.get(dispatch, [])
+    assert roles == expected
+
+
+def test_a_template_is_named_with_its_arguments() -> None:
+    kernel = KERNEL.replace('extern "C" ', "template <int BM, typename T> ").replace("float*", "T*")
+    manifest: Any = built(SPEC.replace("entry: work", 'entry: "work<128, float>"'), kernel).manifest
+    assert manifest["expression"] == "work<128, float>"
+    assert manifest["entry"].startswith("_Z4workILi128EfEv")
+
+
+def test_several_schedules_serve_one_kernel() -> None:
+    other = (
+        SPEC.split("kernel:")[0]
+        .replace("name: gemm", "name: re-duce")
+        .replace("split: {m: 4}, loops: [m.outer, n, m.inner]", "loops: [n, m]")
+    )
+    spec = SPEC.replace("tiles: schedule]", "tiles: schedule, more: 'sched::re_duce']\n  schedules: [sub/other.yaml]")
+    kernel = KERNEL.replace("tiles) {", "tiles, sched::re_duce::Arguments more) {")
+    kernel = kernel.replace(
+        "scale;\n", "scale;\n  for (sched::re_duce s(more); s.valid(); s.next()) A[s.tile().n] = 1;\n"
+    )
+    kernel = "#include <sched/re-duce.cuh>\n" + kernel
+    files = {"k.cu": kernel, "sub/other.yaml": other}
+    artifact = compile_spec(request(spec, files))
+    manifest: Any = artifact.manifest
+    assert [p["name"] for p in manifest["parameters"]] == ["A", "M", "scale", "tiles", "more"]
+    assert [s["name"] for s in manifest["schedules"]] == ["re-duce"]
+    changed = {**files, "sub/other.yaml": other.replace("[n, m]", "[m, n]")}
+    assert artifact_key(request(spec, changed)) != artifact.key
+    fixed = {**files, "sub/other.yaml": other.replace("workers: grid", "workers: 3")}
+    with pytest.raises(SpecError) as caught:
+        compile_spec(request(spec, fixed))
+    (d,) = caught.value.diagnostics
+    assert (d.code, d.expected) == ("E050", "the same number, or `workers: grid` in re-duce")
+
+
+def test_macros_and_options_reach_the_compiler() -> None:
+    spec = SPEC + "  defines: {WIDE: 3, NAME: 'unsigned long long'}\n  options: [fast-math, 'c++20']\n"
+    built(spec, KERNEL + 'static_assert(WIDE == 3 && sizeof(NAME) == 8 && __cplusplus >= 202002L, "");\n')
+
+
+@pytest.mark.skipif(bundles.missing(["cuda", "cccl"]) is not None, reason="the extra `headers` is not installed")
+@pytest.mark.parametrize(
+    ("headers", "include", "use"),
+    [
+        ("cuda", "cuda_bf16.h", "__nv_bfloat16 x = __float2bfloat16(1.0f)"),
+        ("cuda", "cuda_fp16.h", "__half x = __float2half(1.0f)"),
+        ("cuda, cccl", "mma.h", "nvcuda::wmma::fragment<nvcuda::wmma::accumulator, 16, 16, 16, float> x"),
+        ("cuda, cccl", "cooperative_groups.h", "auto x = cooperative_groups::this_thread_block()"),
+        ("cccl", "cuda/std/array", "cuda::std::array<int, 3> x{}"),
+        ("cuda, cccl", "cuda/barrier", "__shared__ cuda::barrier<cuda::thread_scope_block> x"),
+    ],
+)
+def test_headers_of_the_field(headers: str, include: str, use: str) -> None:
+    kernel = f"#include <{include}>\n" + KERNEL.replace("{\n", f"{{\n  {use}; (void)x;\n", 1)
+    manifest: Any = built(SPEC + f"  headers: [{headers}]\n", kernel).manifest
+    assert "nvidia-cuda" in manifest["versions"]["headers"]
+
+
+def test_a_bundle_that_is_not_named_is_not_there() -> None:
+    (d, *_) = refusal(kernel="#include <cuda_bf16.h>\n" + KERNEL)
+    assert (d.code, d.span.line) == ("E075", 1)
+    assert d.mend is not None
+    assert "headers: [cuda]" in d.mend
+
+
+# -- the key --------------------------------------------------------------------------------------------------
+
+
+def test_the_key_depends_on_what_is_included_and_on_nothing_else() -> None:
+    files = {"k.cu": '#include "a.h"\n' + KERNEL, "a.h": "#define A_H 1\n"}
+    key = artifact_key(request(files=files))
+    assert artifact_key(request(files={**files, "a.h": "#define A_H 2\n"})) != key
+    assert artifact_key(request(files={**files, "k.cu": files["k.cu"] + "\n"})) != key
+    assert artifact_key(request(files={**files, "b.h": "anything"})) == key
+    assert artifact_key(request(SPEC + "  defines: {X: 1}\n", files)) != key
+
+
+def test_the_key_depends_on_the_bundles_release(monkeypatch: pytest.MonkeyPatch) -> None:
+    spec = SPEC + "  headers: [cuda]\n"
+    monkeypatch.setattr(bundles, "versions", lambda names: tuple(f"{n} 1" for n in names))
+    key = artifact_key(request(spec))
+    monkeypatch.setattr(bundles, "versions", lambda names: tuple(f"{n} 2" for n in names))
+    assert artifact_key(request(spec)) != key
+
+
+def test_bytes_do_not_depend_on_the_process_or_the_folder(tmp_path: Path) -> None:
+    kernel = KERNEL.replace("{\n", "{\n  static __device__ int local; ++local; *(const char**)A = __FILE__;\n", 1)
+    digests = set()
+    for name in ("one", "another/below"):
+        folder = tmp_path / name
+        folder.mkdir(parents=True)
+        (folder / "spec.yaml").write_text(SPEC)
+        (folder / "k.cu").write_text('#include "sub/h.cuh"\n' + kernel)
+        (folder / "sub").mkdir()
+        (folder / "sub" / "h.cuh").write_text("static __device__ const char* here() { return __FILE__; }\n")
+        command = [sys.executable, "-m", "sched_compiler.cli", "compile", str(folder / "spec.yaml"), "--arch", "sm_90a"]
+        subprocess.run([*command, "-o", str(folder / "out")], check=True, capture_output=True)
+        digests.add(((folder / "out").read_bytes(), (folder / "out.json").read_bytes()))
+    assert len(digests) == 1
+
+
+# -- what is refused ------------------------------------------------------------------------------------------
+
+
+def test_errors_stand_in_the_user_s_file() -> None:
+    wrong = KERNEL.replace("A[s.tile().m * M]", "A[s.tile().k * M]")
+    assert places(refusal(kernel=wrong)) == [("E075", "k.cu", 3, 62)]
+    assert places(refusal(kernel="int x = ;\n" + KERNEL))[0][:3] == ("E075", "k.cu", 1)
+
+
+def test_errors_in_a_header_stand_there_and_inside_a_template_at_its_use() -> None:
+    with pytest.raises(SpecError) as caught:
+        compile_spec(request(files={"k.cu": '#include "b/a.h"\n' + KERNEL, "b/a.h": "\n  #error stop\n"}))
+    assert places(caught.value.diagnostics)[0] == ("E075", "b/a.h", 2, 4)
+
+
+def test_warnings_are_given_with_the_artifact() -> None:
+    artifact = built(kernel=KERNEL.replace("{\n", "{\n  int unused;\n", 1))
+    assert places(artifact.warnings) == [("W005", "k.cu", 3, 7)]
+
+
+def test_a_kernel_that_is_not_there() -> None:
+    (d, *_) = refusal(SPEC.replace("entry: work", "entry: job"))
+    assert (d.code, d.span.file, d.span.line) == ("E075", "spec.yaml", 9)
+
+
+def test_the_assembler_s_errors() -> None:
+    (d, *_) = refusal(kernel=KERNEL.replace("{\n", '{\n  asm volatile("foo.bar;");\n', 1))
+    assert (d.code, d.span.file) == ("E075", "k.cu")
+    assert "foo" in (d.found or "")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "place"),
+    [
+        ("[A: f32*, M: s32, scale: f64]", (12, 14)),
+        ("[A: f32*, M: s32, scale: f32, tiles: schedule]", (12, 28)),
+        ("[A: f32*, M: s64, scale: f64, tiles: schedule]", (12, 24)),
+        ("[A: f32*, M: s32, scale: f64, tiles: schedule, z: s32]", (12, 14)),
+        ("[]", (12, 14)),
+    ],
+)
+def test_arguments_that_are_not_the_kernel_s(arguments: str, place: tuple[int, int]) -> None:
+    (d,) = refusal(SPEC.replace("[A: f32*, M: s32, scale: f64, tiles: schedule]", arguments))
+    assert d.code == "E076"
+    assert d.span.line == place[0]
+
+
+def test_files_that_are_not_there() -> None:
+    assert places(refusal(SPEC.replace("k.cu", "other.cu"))) == [("E074", "spec.yaml", 8, 11)]
+    spec = SPEC + "  schedules: [none.yaml]\n"
+    assert places(refusal(spec)) == [("E074", "spec.yaml", 13, 15)]
+    with pytest.raises(SpecError) as caught:
+        compile_spec(CompileRequest(SPEC, "spec.yaml", "sm_90a"))
+    assert caught.value.diagnostics[0].code == "E074"
+
+
+def test_the_ptx_backend_and_other_forms_are_refused() -> None:
+    assert refusal(backend="ptx")[0].code == "E053"
+    assert b"work" in compile_spec(request(emit="ptx")).blob
+    assert b"struct gemm" in compile_spec(request(emit="header")).blob
+
+
+def test_an_unknown_schedule() -> None:
+    (d,) = refusal(SPEC.replace("tiles: schedule", "tiles: 'sched::other'"))
+    assert (d.code, d.expected) == ("E021", "one of: sched::gemm")
+
+
+# -- the command line -----------------------------------------------------------------------------------------
+
+
+def test_the_command_writes_what_the_artifact_depends_on(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    for name, text in {
+        "s/spec.yaml": SPEC, "s/k.cu": '#include "a b.h"\n#include <far.h>\n' + KERNEL, "s/a b.h": "", "inc/far.h": "",
+    }.items():  # fmt: skip
+        Path(name).parent.mkdir(exist_ok=True)
+        Path(name).write_text(text)
+    command = ["compile", "s/spec.yaml", "--arch", "sm_90a", "-I", "inc", "-o", "out.cubin", "--depfile", "out.d"]
+    assert main(command) == 0
+    assert Path("out.d").read_text().splitlines()[0] == r"out.cubin: s/spec.yaml inc/far.h s/a\ b.h s/k.cu"
+    assert json.loads(Path("out.cubin.json").read_text())["sources"][0]["path"] == "I0/far.h"
+    Path("inc/far.h").write_text("#error here\n")
+    capsys.readouterr()
+    assert main(command) == 1
+    assert "inc/far.h:1:2" in capsys.readouterr().err
+
+
+def test_it_comes_back_from_its_composed_form() -> None:
+    spec = SPEC + "  headers: [cuda]\n  defines: {A: 1}\n"
+    loaded = load(spec, "spec.yaml")
+    assert load(to_yaml(loaded.spec), "spec.yaml").spec == loaded.spec
+
+
+# -- in a sandbox ---------------------------------------------------------------------------------------------
+
+
+def test_without_a_sandbox_nothing_is_compiled(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("backends.toolchain.sandbox.unavailable", lambda: "it is not installed")
+    (d,) = refusal(confined=True)
+    assert (d.code, d.found) == ("E077", "it is not installed")
+
+
+@pytest.mark.skipif(sandbox.unavailable() is not None, reason=str(sandbox.unavailable()))
+def test_the_sandbox_gives_the_same_artifact() -> None:
+    spec = SPEC + "  headers: [cuda]\n" if bundles.missing(["cuda"]) is None else SPEC
+    free, confined = built(spec), compile_spec(request(spec, confined=True))
+    assert free == confined
