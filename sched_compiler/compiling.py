@@ -346,7 +346,21 @@ def capabilities() -> dict[str, Any]:
             "emits": list(backend.emits),
             "compiler": backend.compiler(),
         }
-    return {"version": product_version(), "backends": found, "emits": list(get_args(Emit))}
+    return {"version": product_version(), "backends": found, "emits": list(get_args(Emit)), "sources": _sources()}
+
+
+def _sources() -> dict[str, Any]:
+    """Whether kernels of users' own are compiled in a sandbox, why not, and with which bundles of headers."""
+    compilers = [c for name in registry.names() if (c := registry.get(name).sources) is not None]
+    headers: dict[str, Any] = {}
+    for compiler in compilers:
+        for bundle in compiler.bundles:
+            try:
+                headers[bundle] = list(compiler.versions([bundle]))
+            except ToolMissingError as e:
+                headers[bundle] = str(e)
+    reason = compilers[0].sandbox() if compilers else "no backend compiles sources"
+    return {"compiled": reason is None, "reason": reason, "headers": headers}
 
 
 def warm_up() -> None:

@@ -27,6 +27,9 @@ T = TypeVar("T")
 #: How many requests the memo remembers, at about 200 bytes each.
 MEMO_ENTRIES = 8192
 
+#: Codes of what a compile needs and this machine does not have.
+LACKING = ("E073", "E077")
+
 #: Seconds after which a client that was turned away may try again.
 RETRY_AFTER = 2
 
@@ -175,7 +178,7 @@ class Artifacts:
 
     async def check(self, spec: SpecText) -> dict[str, JSON]:
         """The verdict on a spec: `ok`, `diagnostics`, `verdicts`."""
-        task: Message = {"do": "check", "text": spec.text, "file": spec.file}
+        task: Message = {"do": "check", "text": spec.text, "file": spec.file, "files": cast(JSON, spec.files)}
         answer = await self._run(self.front_pool, task, self._settings.check_timeout)
         return {name: answer.data.get(name) for name in ("ok", "diagnostics", "verdicts")}
 
@@ -197,7 +200,7 @@ class Artifacts:
             entry = await asyncio.to_thread(_entry, key, job, answer)
             outcome = "compiled"
         except ProblemError as problem:
-            outcome = "refused" if problem.status == 422 else "timeout" if problem.status == 504 else "failed"
+            outcome = "refused" if problem.status in (422, 501) else "timeout" if problem.status == 504 else "failed"
             raise
         finally:
             self.metrics.compiles.labels(outcome).inc()
@@ -230,7 +233,9 @@ class Artifacts:
                 return answer
             case "refused" if answer.data["diagnostics"]:
                 diagnostics = cast(list[dict[str, Any]], answer.data["diagnostics"])
-                raise ProblemError(422, _summary(diagnostics), diagnostics)
+                # what this service lacks may be had elsewhere; what is wrong with a spec may not
+                status = 501 if any(d["code"] in LACKING for d in diagnostics) else 422
+                raise ProblemError(status, _summary(diagnostics), diagnostics)
             case "memory":
                 self.metrics.worker_deaths.labels(pool.name, "memory").inc()
                 limit = self._settings.worker_memory_bytes

@@ -6,7 +6,7 @@ import asyncio
 import json
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import NoReturn
 
 from starlette.requests import Request
@@ -19,14 +19,17 @@ from service.problems import REQUEST, ProblemError, fault
 
 DEFAULT_BACKEND, DEFAULT_EMIT = "cuda", "cubin"
 _TARGET_KEYS = ("arch", "backend", "emit")
+#: Files that may come with a spec, and characters of a path.
+MOST_FILES, MOST_PATH = 256, 400
 
 
 @dataclass(frozen=True, slots=True)
 class SpecText:
-    """A spec as text, and the name under which diagnostics speak of it."""
+    """A spec as text, the name under which diagnostics speak of it, and the files that came with it, by path."""
 
     text: str
     file: str
+    files: dict[str, str] | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,7 +86,7 @@ def parse_job(body: bytes, content_type: str | None, content_encoding: str | Non
                 found=f"query parameter {query[0][0]!r}",
                 mend="move the query's parameters into the JSON object",
             )
-        document = _json_object(body, ("spec", *_TARGET_KEYS))
+        document = _json_object(body, ("spec", "files", *_TARGET_KEYS))
         target = {key: value for key in _TARGET_KEYS if (value := document.get(key)) is not None}
         spec = _spec_of(document)
     else:
@@ -100,7 +103,7 @@ def parse_spec(body: bytes, content_type: str | None, content_encoding: str | No
     if query:
         _malformed("/check takes no query parameters", found=f"query parameter {query[0][0]!r}")
     if _is_json(content_type, content_encoding):
-        return _spec_of(_json_object(body, ("spec",)))
+        return _spec_of(_json_object(body, ("spec", "files")))
     return _yaml_text(body)
 
 
@@ -233,19 +236,41 @@ def _spec_of(document: Mapping[str, object]) -> SpecText:
             raise _too_deep() from None
     else:
         _malformed("'spec' must be an object or YAML text", found="nothing" if spec is None else type(spec).__name__)
+    _require_utf8(text.text, text.file, "the spec")
+    return replace(text, files=_files_of(document))
+
+
+def _require_utf8(text: str, file: str, what: str) -> None:
     try:
-        text.text.encode("utf-8")
+        text.encode("utf-8")
     except UnicodeEncodeError as error:
-        before = text.text[: error.start]
+        before = text[: error.start]
         line, column = before.count("\n") + 1, len(before) - before.rfind("\n")
         raise fault(
             422,
             "E006",
-            "the spec holds half of a surrogate pair, which no text can hold",
-            found=f"\\u{ord(text.text[error.start]):04x}",
-            span=Span(text.file, line, column, line, column + 1),
+            f"{what} holds half of a surrogate pair, which no text can hold",
+            found=f"\\u{ord(text[error.start]):04x}",
+            span=Span(file, line, column, line, column + 1),
         ) from None
-    return text
+
+
+def _files_of(document: Mapping[str, object]) -> dict[str, str] | None:
+    """The files that came with a spec, by path relative to it."""
+    files = document.get("files")
+    if files is None:
+        return None
+    if not isinstance(files, dict):
+        _malformed("'files' must be an object: texts by path", found=type(files).__name__)
+    if len(files) > MOST_FILES:
+        _malformed("there are too many files", found=str(len(files)), expected=f"at most {MOST_FILES}")
+    for path, text in files.items():
+        if not path or len(path) > MOST_PATH or path.startswith("/") or not path.isprintable():
+            _malformed("a file has a path relative to the spec", found=ascii(path)[:80])
+        if not isinstance(text, str):
+            _malformed("a file is text", found=f"{ascii(path)[:80]}: {type(text).__name__}")
+        _require_utf8(text, path, "the file")
+    return files
 
 
 def _single_values(query: Query) -> dict[str, object]:

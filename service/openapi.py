@@ -10,6 +10,7 @@ from fastapi.routing import APIRoute
 
 from sched_compiler.artifact import JSON
 from sched_compiler.diagnostics import CODES
+from service.bodies import MOST_FILES
 
 Document = dict[str, Any]
 
@@ -48,6 +49,15 @@ INDEX_BODY: dict[str, JSON] = {
 _TEXT: Document = {"type": ["string", "null"]}
 _COUNT: Document = {"type": "integer", "minimum": 1}
 _HEX64: Document = {"type": "string", "pattern": "^[0-9a-f]{64}$"}
+
+_FILES: Document = {
+    "files": {
+        "type": "object",
+        "additionalProperties": {"type": "string"},
+        "maxProperties": MOST_FILES,
+        "description": "What the spec names, by path relative to it: a kernel's source, headers, tables, specs.",
+    }
+}
 
 SCHEMAS: dict[str, Document] = {
     "Diagnostic": {
@@ -113,13 +123,14 @@ SCHEMAS: dict[str, Document] = {
             "arch": {"type": "string", "minLength": 1},
             "backend": {"type": "string", "default": "cuda"},
             "emit": {"type": "string", "enum": ["cubin", "ptx", "header"], "default": "cubin"},
+            **_FILES,
         },
     },
     "CheckRequest": {
         "type": "object",
         "additionalProperties": False,
         "required": ["spec"],
-        "properties": {"spec": {"oneOf": [{"type": "object"}, {"type": "string"}]}},
+        "properties": {"spec": {"oneOf": [{"type": "object"}, {"type": "string"}]}, **_FILES},
     },
 }
 
@@ -185,7 +196,7 @@ _PROBLEMS: dict[int, Document] = {
         "Content Too Large",
         413,
         "The body is too large.",
-        _diagnostic("E081", "the request body is too large", found="300000 bytes", expected="at most 262144 bytes"),
+        _diagnostic("E081", "the request body is too large", found="1300000 bytes", expected="at most 1048576 bytes"),
     ),
     415: _problem(
         "Unsupported Media Type",
@@ -206,6 +217,12 @@ _PROBLEMS: dict[int, Document] = {
         _diagnostic("E041", "loops must list every remaining axis exactly once", found="m.inner twice", **_AT_AXIS),
         "spec.yaml:7:20: E041 loops must list every remaining axis exactly once",
     ),
+    501: _problem(
+        "Not Implemented",
+        501,
+        "The spec needs what this service does not have, such as a sandbox for a kernel's source. Compile locally.",
+        _diagnostic("E077", "no sources are compiled here", found="bubblewrap (bwrap) is not installed"),
+    ),
     503: _problem(
         "Service Unavailable",
         503,
@@ -216,7 +233,7 @@ _PROBLEMS: dict[int, Document] = {
         "Gateway Timeout",
         504,
         "The compile took longer than is allowed; its process has been killed.",
-        _diagnostic("E072", "the compiler took longer than is allowed", expected="at most 30 s"),
+        _diagnostic("E072", "the compiler took longer than is allowed", expected="at most 60 s"),
     ),
 }
 
@@ -281,7 +298,7 @@ COMPILE: Document = {
                 },
             },
         },
-        **_problems(400, 406, 408, 412, 413, 415, 422, 503, 504),
+        **_problems(400, 406, 408, 412, 413, 415, 422, 501, 503, 504),
     },
     "openapi_extra": {
         "parameters": [
@@ -365,6 +382,7 @@ CAPABILITIES = _plain(
                 "cuda": {"architectures": ["sm_90a"], "emits": ["cubin", "ptx", "header"], "compiler": "nvrtc 13.0"}
             },
             "emits": ["cubin", "ptx", "header"],
+            "sources": {"compiled": True, "reason": None, "headers": {"cuda": ["nvidia-cuda-runtime 13.0.96"]}},
         }
     ),
 )

@@ -11,7 +11,7 @@ from typing import Literal
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
-KIB, MIB, GIB = 1 << 10, 1 << 20, 1 << 30
+MIB, GIB = 1 << 20, 1 << 30
 DAY = 86400.0
 
 
@@ -43,7 +43,7 @@ class Settings(BaseModel):
     memory_bytes: int = Field(
         default=64 * MIB, ge=0, description="Size of the artifacts also kept in memory; 0 reads the disk every time."
     )
-    body_bytes: int = Field(default=256 * KIB, ge=1, description="Largest request body; a larger one is refused (413).")
+    body_bytes: int = Field(default=MIB, ge=1, description="Largest request body; a larger one is refused (413).")
     head_timeout: float = Field(
         default=10.0, gt=0, le=DAY, description="Time within which the head of a request must have arrived (408)."
     )
@@ -62,7 +62,7 @@ class Settings(BaseModel):
         default=64, ge=0, description="Requests that may wait for a process of either kind; more are refused (503)."
     )
     compile_timeout: float = Field(
-        default=30.0, gt=0, le=DAY, description="Time for one compile; then its process is killed (504)."
+        default=60.0, gt=0, le=DAY, description="Time for one compile; then its process is killed (504)."
     )
     check_timeout: float = Field(
         default=10.0,

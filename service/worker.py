@@ -2,10 +2,10 @@
 
 It runs the functions of one module, the *compiler* (`sched_compiler.driver`, unless the server was given another):
 
-    CompileRequest(text, file, arch, backend, emit)
+    CompileRequest(text, file, arch, backend, emit, files, confined)
     artifact_key(request) -> str          64 lower-case hex digits; raises SpecError
     compile_spec(request) -> Artifact     raises SpecError
-    check_text(text, file) -> report      .ok, .diagnostics, .as_json()["verdicts"]
+    check_text(text, file, files) -> report      .ok, .diagnostics, .as_json()["verdicts"]
     capabilities() -> dict                optional: architectures, backends, versions
     warm_up() -> None                     optional: loads what the first compile would load
 
@@ -108,7 +108,7 @@ def _answer(compiler: Any, task: dict[str, Any]) -> bytes:
 
 def _do(compiler: Any, task: dict[str, Any]) -> bytes:
     if task["do"] == "check":
-        report = compiler.check_text(task["text"], task["file"])
+        report = compiler.check_text(task["text"], task["file"], task["files"])
         return encode(
             {
                 "answer": "done",
@@ -118,8 +118,9 @@ def _do(compiler: Any, task: dict[str, Any]) -> bytes:
             }
         )
     request = compiler.CompileRequest(
-        text=task["text"], file=task["file"], arch=task["arch"], backend=task["backend"], emit=task["emit"]
-    )
+        text=task["text"], file=task["file"], arch=task["arch"], backend=task["backend"], emit=task["emit"],
+        files=task["files"], confined=True,
+    )  # fmt: skip
     if task["do"] == "key":
         return encode({"answer": "done", "key": compiler.artifact_key(request)})
     artifact = compiler.compile_spec(request)

@@ -31,7 +31,7 @@ from .library import Compiled, find
 class Limits:
     """What one compile may take."""
 
-    seconds: int = 60
+    seconds: int = 45
     memory: int = 4 << 30  # address space, bytes
     output: int = 64 << 20  # a file, bytes
 

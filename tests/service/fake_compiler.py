@@ -32,6 +32,8 @@ class CompileRequest:
     arch: str
     backend: str
     emit: Emit
+    files: dict[str, str] | None = None
+    confined: bool = False
 
 
 @dataclass(frozen=True)
@@ -110,7 +112,7 @@ def compile_spec(request: CompileRequest) -> Artifact:
     return Artifact(key, request.emit, blob, {"digest": digest, "entry": "trace", "arch": request.arch})
 
 
-def check_text(text: str, file: str) -> CheckReport:
+def check_text(text: str, file: str, files: dict[str, str] | None = None) -> CheckReport:
     try:
         values = _read(text, file)
         if "refuse" in values:

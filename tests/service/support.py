@@ -103,14 +103,16 @@ class Server:
         return [int(pid) for children in lists for pid in children.read_text().split()]
 
 
-def start(chosen: Settings, host: str = "127.0.0.1", port: int = 0) -> subprocess.Popen[str]:
-    """The real server as `schedc serve` runs it, but for its compiler."""
+def start(
+    chosen: Settings, host: str = "127.0.0.1", port: int = 0, compiler: str = COMPILER, **variables: str
+) -> subprocess.Popen[str]:
+    """The real server as `schedc serve` runs it, but for its compiler and environment."""
     environment = {variable(name): str(value) for name, value in chosen.model_dump().items()}
-    code = f"import sys, service; sys.exit(service.serve({host!r}, {port}, None, {COMPILER!r}))"
+    code = f"import sys, service; sys.exit(service.serve({host!r}, {port}, None, {compiler!r}))"
     with (chosen.cache_dir.parent / "log").open("w") as log:
         return subprocess.Popen(
             [sys.executable, "-c", code],
-            env={**os.environ, **environment, "PYTHONPATH": str(ROOT)},
+            env={**os.environ, **environment, "PYTHONPATH": str(ROOT), **variables},
             stdout=subprocess.PIPE,
             stderr=log,
             text=True,
@@ -118,9 +120,9 @@ def start(chosen: Settings, host: str = "127.0.0.1", port: int = 0) -> subproces
 
 
 @contextmanager
-def served(chosen: Settings) -> Iterator[Server]:
+def served(chosen: Settings, compiler: str = COMPILER, **variables: str) -> Iterator[Server]:
     log = chosen.cache_dir.parent / "log"
-    with start(chosen) as process:
+    with start(chosen, "127.0.0.1", 0, compiler, **variables) as process:
         try:
             assert process.stdout is not None
             line = process.stdout.readline()
