@@ -26,6 +26,7 @@ if TYPE_CHECKING:
         trace,
         validate_tables,
     )
+    from sched_compiler.launcher import emit_launcher
     from sched_compiler.launching import Kernel, LaunchError, LaunchFault, load
     from sched_compiler.loader import LoadedSpec
     from sched_compiler.traces import Trace
@@ -36,6 +37,7 @@ _WHERE = {
     "CheckReport": "driver", "Checked": "driver", "CompileRequest": "driver", "artifact_key": "driver",
     "capabilities": "driver", "check": "driver", "check_text": "driver", "compile_spec": "driver",
     "emit_text": "driver", "expand": "driver", "trace": "driver", "validate_tables": "driver",
+    "emit_launcher": "launcher",
     "Kernel": "launching", "LaunchError": "launching", "LaunchFault": "launching", "load": "launching",
     "LoadedSpec": "loader",
     "Trace": "traces",
@@ -44,7 +46,7 @@ _WHERE = {
 __all__ = [
     "CODES", "Artifact", "CheckReport", "Checked", "CompileRequest", "Diagnostic", "Emit", "Kernel", "LaunchError",
     "LaunchFault", "LoadedSpec", "Span", "SpecError", "Trace", "artifact_key", "capabilities", "check", "check_text",
-    "compile_spec", "emit_text", "expand", "load", "trace", "validate_tables",
+    "compile_spec", "emit_launcher", "emit_text", "expand", "load", "trace", "validate_tables",
 ]  # fmt: skip
 
 

@@ -142,6 +142,9 @@ def _read(manifest: Mapping[str, Any]) -> Description:
             apart = field["role"] == "counter" and len(counters) > 1
             places.append(_place(field, p["offset"], f"{p['name']}_counter" if apart else field["name"]))
         filled[p["name"]] = tuple(place.name for place in places[first:])
+    kinds = {(place.name, place.element is None) for place in places}
+    if len(kinds) != len({name for name, _ in kinds}):
+        raise ValueError("a name is a pointer's and a value's")
     return Description(
         name=manifest["name"],
         entry=manifest["entry"],

@@ -203,11 +203,12 @@ def _shape(
     if not 0 <= shared <= most:
         found = f"{shared} bytes of dynamic shared memory"
         faults.append(LaunchFault("shared memory", found, f"at most {most}, beside {kernel.static_shared} static ones"))
-        return None
     resident = None
     if kernel.co_resident or (kernel.any_workers and workers is None):
+        if faults:  # a device holds none of what it refuses
+            return None
         resident = device.resident(shared) * device.multiprocessors // kernel.ctas
-        if resident == 0 and not faults:
+        if resident == 0:
             faults.append(LaunchFault("device", "no room for one worker", "room for registers and shared memory"))
             return None
     count = _workers(kernel, known, value, workers, resident, faults)

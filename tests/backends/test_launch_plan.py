@@ -275,6 +275,7 @@ def test_which_devices_run_an_architectures_code(arch: str, capabilities: list[t
     [
         {"schema": 2}, {"emit": "ptx"}, {"parameters": None}, {"launch": {}}, {"arch": "gfx90a"}, {"arch": "sm_"},
         {"resources": 5}, {"versions": {"nvshmem": "3"}}, {"parameters": [{"name": "x"}]},
+        {"parameters": [{**p, "name": "M"} for p in user_manifest()["parameters"]]},
         {"launch": {**user_manifest()["launch"], "grid": ["1 +", "1", "1"]}},
     ],
 )  # fmt: skip
