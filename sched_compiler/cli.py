@@ -106,6 +106,7 @@ def _parser() -> argparse.ArgumentParser:
     emit.add_argument("--to", choices=("cuda", "ptx", "header", "validator", "launcher", "json"), required=True)
     emit.add_argument("--arch", default="sm_90a", help="the target of the kernel (default sm_90a)")
     emit.add_argument("-o", "--output", metavar="FILE", help="instead of standard output")
+    emit.add_argument("-I", "--include", action="append", default=[], metavar="DIR", help="as of compile, for launcher")
 
     compile_ = add("compile", _compile, "a spec to a cubin, with its manifest beside it")
     compile_.add_argument("spec", metavar="SPEC")

@@ -42,6 +42,27 @@ space: {m: "ceil_div(M, 128)", n: N}
 cluster: {m: 2}
 dispatch: {dynamic: {}}
 """
+OWN = """
+version: 1
+name: own
+params: {M: {min: 0, max: 65536}, N: {min: 1, max: 65536}}
+space: {m: "ceil_div(M, 128)", n: "ceil_div(N, 128)"}
+dispatch: dynamic
+kernel:
+  source: own.cu
+  entry: own
+  block: [64, 2]
+  shared_bytes: 1024 * ceil_div(N, 512) + M
+  arguments: [A: f32*, C: bf16*, M: s32, K: s64, extra: "bytes[5]", alpha: f32, tiles: schedule]
+"""
+SOURCE = """
+#include <sched/own.cuh>
+struct Extra { char of[5]; };
+extern "C" __global__ void own(const float* A, void* C, int M, long long K, Extra extra, float alpha,
+                               sched::own::Arguments tiles) {
+  for (sched::own s(tiles); s.valid(); s.next()) ((float*)C)[s.tile().m] = A[M] * alpha;
+}
+"""
 WIDE = """
 version: 1
 name: Status
@@ -60,8 +81,8 @@ class Case:
     text: str
 
 
-def emitted(spec: str, arch: str = "sm_90a") -> Case:
-    request = CompileRequest(spec, "x", arch)
+def emitted(spec: str, arch: str = "sm_90a", **files: str) -> Case:
+    request = CompileRequest(spec, "x", arch, files={f"{name}.cu": text for name, text in files.items()})
     return case_of(emit_launcher(request), described(compile_spec(request).manifest))
 
 
@@ -221,7 +242,7 @@ def told(text: str) -> str:
 @needs_cxx
 def test_launchers_in_cpp_and_in_python_agree(tmp_path: Path) -> None:
     cases = [emitted((ROOT / "specs" / f"{name}.yaml").read_text()) for name in SPECS]
-    cases += [emitted(WIDE), by_hand()]
+    cases += [emitted(WIDE), emitted(OWN, own=SOURCE), by_hand()]
     cases += [
         emitted((ROOT / "specs" / "gemm_group_major.yaml").read_text().replace("name: ", "name: at-80-"), "sm_80")
     ]
