@@ -1,7 +1,7 @@
 """Tile schedules from a declarative description: checked, proven, and lowered to CUDA C++ and PTX.
 
-The verbs are functions on text: `check_text`, `check`, `expand`, `trace`, `emit_text`, `compile_spec`. They are loaded
-when they are first used, so that importing this package is light.
+The verbs are functions on text: `check_text`, `check`, `expand`, `trace`, `emit_text`, `compile_spec`. `load` makes
+what was compiled callable. All are loaded when they are first used, so that importing this package is light.
 """
 
 from __future__ import annotations
@@ -26,7 +26,9 @@ if TYPE_CHECKING:
         trace,
         validate_tables,
     )
-    from sched_compiler.loader import LoadedSpec, load
+    from sched_compiler.launcher import emit_launcher
+    from sched_compiler.launching import Kernel, LaunchError, LaunchFault, load
+    from sched_compiler.loader import LoadedSpec
     from sched_compiler.traces import Trace
 
 _WHERE = {
@@ -35,14 +37,16 @@ _WHERE = {
     "CheckReport": "driver", "Checked": "driver", "CompileRequest": "driver", "artifact_key": "driver",
     "capabilities": "driver", "check": "driver", "check_text": "driver", "compile_spec": "driver",
     "emit_text": "driver", "expand": "driver", "trace": "driver", "validate_tables": "driver",
-    "LoadedSpec": "loader", "load": "loader",
+    "emit_launcher": "launcher",
+    "Kernel": "launching", "LaunchError": "launching", "LaunchFault": "launching", "load": "launching",
+    "LoadedSpec": "loader",
     "Trace": "traces",
 }  # fmt: skip
 
 __all__ = [
-    "CODES", "Artifact", "CheckReport", "Checked", "CompileRequest", "Diagnostic", "Emit", "LoadedSpec", "Span",
-    "SpecError", "Trace", "artifact_key", "capabilities", "check", "check_text", "compile_spec", "emit_text", "expand",
-    "load", "trace", "validate_tables",
+    "CODES", "Artifact", "CheckReport", "Checked", "CompileRequest", "Diagnostic", "Emit", "Kernel", "LaunchError",
+    "LaunchFault", "LoadedSpec", "Span", "SpecError", "Trace", "artifact_key", "capabilities", "check", "check_text",
+    "compile_spec", "emit_launcher", "emit_text", "expand", "load", "trace", "validate_tables",
 ]  # fmt: skip
 
 

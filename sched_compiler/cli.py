@@ -103,9 +103,10 @@ def _parser() -> argparse.ArgumentParser:
 
     emit = add("emit", _emit, "the schedule as text")
     emit.add_argument("spec", metavar="SPEC")
-    emit.add_argument("--to", choices=("cuda", "ptx", "header", "validator", "json"), required=True)
+    emit.add_argument("--to", choices=("cuda", "ptx", "header", "validator", "launcher", "json"), required=True)
     emit.add_argument("--arch", default="sm_90a", help="the target of the kernel (default sm_90a)")
     emit.add_argument("-o", "--output", metavar="FILE", help="instead of standard output")
+    emit.add_argument("-I", "--include", action="append", default=[], metavar="DIR", help="as of compile, for launcher")
 
     compile_ = add("compile", _compile, "a spec to a cubin, with its manifest beside it")
     compile_.add_argument("spec", metavar="SPEC")
@@ -337,11 +338,17 @@ def _trace(arguments: argparse.Namespace) -> int:
 
 def _emit(arguments: argparse.Namespace) -> int:
     from sched_compiler.diagnostics import SpecError
-    from sched_compiler.driver import check, emit_text
+    from sched_compiler.driver import CompileRequest, check, emit_text
+    from sched_compiler.launcher import emit_launcher
 
     text, file = _read(arguments.spec)
     try:
-        result = emit_text(check(text, file, _directory(arguments.spec)), arguments.to, arguments.arch)
+        if arguments.to == "launcher":
+            result = emit_launcher(
+                CompileRequest(text, file, arguments.arch, directory=str(_directory(arguments.spec)))
+            )
+        else:
+            result = emit_text(check(text, file, _directory(arguments.spec)), arguments.to, arguments.arch)
     except SpecError as e:
         return _refuse(e, text, file)
     if arguments.output is None:

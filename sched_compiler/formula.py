@@ -71,6 +71,8 @@ _TOKENS = re.compile(
     r"\s*(?:(?P<number>[0-9][A-Za-z0-9_.]*)|(?P<word>[A-Za-z_][A-Za-z0-9_]*)"
     r"|(?P<op>\*\*|//|<<|>>|&&|\|\||[<>=!]=|[-+*%<>(),])|(?P<other>\S))"
 )
+#: The same where formulas are printed: names may begin with `$`, and have dots inside.
+_PRINTED = re.compile(_TOKENS.pattern.replace("[A-Za-z_][A-Za-z0-9_]*", "[A-Za-z_$][A-Za-z0-9_.]*"))
 _OPERATIONS: dict[str, Callable[[int, int], int]] = {
     "+": operator.add,
     "-": operator.sub,
@@ -147,6 +149,35 @@ def parse(text: int | str) -> Formula:
     return _Parser(text).whole()
 
 
+@lru_cache(maxsize=4096)
+def parse_printed(text: str) -> Formula:
+    """A formula of a manifest, which may be longer and deeper than what users write, and name `$workers` or `$0`.
+
+    Raises `FormulaError`, also for what has no value before a launch: elements of tables, operations on bits.
+    """
+    return _Parser(text, _PRINTED, 2 * MAX_DEPTH).whole()
+
+
+def evaluate(formula: Formula, value: Callable[[str], int]) -> int:
+    """The exact value, given that of each name; of a conditional, only the arm that is taken. Truth is 0 or 1.
+
+    Raises ZeroDivisionError, and what `value` raises.
+    """
+    match formula:
+        case Number():
+            return formula.value
+        case Name():
+            return value(formula.name)
+        case Unary():
+            operand = evaluate(formula.operand, value)
+            return -operand if formula.op == "-" else int(not operand)
+        case Binary():
+            return int(_OPERATIONS[formula.op](evaluate(formula.left, value), evaluate(formula.right, value)))
+        case Conditional():
+            taken = formula.then if evaluate(formula.condition, value) else formula.otherwise
+            return evaluate(taken, value)
+
+
 def _in_range(value: int, column: int) -> int:
     if not INT64_MIN <= value <= INT64_MAX:
         found, expected = str(value), "an integer from -2^63 to 2^63-1"
@@ -165,10 +196,10 @@ class _Token:
         return "the end of the formula" if self.kind == "end" else f"`{self.text}`"
 
 
-def _tokens(text: str) -> list[_Token]:
+def _tokens(text: str, pattern: re.Pattern[str]) -> list[_Token]:
     result: list[_Token] = []
     position = 0
-    while match := _TOKENS.match(text, position):
+    while match := pattern.match(text, position):
         kind = match.lastgroup
         assert kind is not None  # every alternative of the pattern is named
         part, column = match[kind], match.start(kind)
@@ -199,8 +230,9 @@ def _number_fault(text: str, column: int) -> FormulaError:
 class _Parser:
     """A Pratt parser; every method returns a node and the number of nodes from it down to its deepest leaf."""
 
-    def __init__(self, text: str) -> None:
-        self._tokens = _tokens(text)
+    def __init__(self, text: str, pattern: re.Pattern[str] = _TOKENS, most: int = MAX_DEPTH) -> None:
+        self._tokens = _tokens(text, pattern)
+        self._most = most
         self._next = 0
         self._nesting = 0
 
@@ -235,18 +267,18 @@ class _Parser:
 
     def _grown(self, node: Formula, *depths: int) -> tuple[Formula, int]:
         depth = max(depths) + 1
-        if depth > MAX_DEPTH:
+        if depth > self._most:
             raise self._too_deep(node.column)
         return node, depth
 
     def _too_deep(self, column: int) -> FormulaError:
-        message = f"the formula is nested more than {MAX_DEPTH} levels deep"
-        return FormulaError(message, column, expected=f"at most {MAX_DEPTH} levels")
+        message = f"the formula is nested more than {self._most} levels deep"
+        return FormulaError(message, column, expected=f"at most {self._most} levels")
 
     def _expression(self, minimum: int) -> tuple[Formula, int]:
         """What binds more tightly than `minimum`."""
         self._nesting += 1
-        if self._nesting > MAX_DEPTH:
+        if self._nesting > self._most:
             raise self._too_deep(self._peek().column)
         left, depth = self._prefix()
         while True:

@@ -74,6 +74,12 @@ class Program:
             found.append(Passed("counter", "counter", element, 0, element.hi))
         return tuple(found)
 
+    def launched(self, arch: str) -> Expr:
+        """The number of workers to launch on `arch`: the variable `WORKERS` where it may be any."""
+        if self.source(arch) == "counter":  # a ring whose items come from a counter, as under `dynamic`
+            return self.schedule.graph.var(WORKERS, 1, GRID_LIMIT // self.schedule.worker_ctas)
+        return self.workers
+
     @property
     def entry(self) -> str:
         """The trace kernel's name."""

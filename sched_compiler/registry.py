@@ -17,6 +17,7 @@ if TYPE_CHECKING:
 
 BACKENDS = "sched_compiler.backends"
 ENGINES = "sched_compiler.engines"
+LAUNCHERS = "sched_compiler.launchers"
 
 
 class BackendError(Exception):
@@ -212,4 +213,11 @@ def printing(form: str) -> Backend:
 def engine(name: str) -> Engine:
     """The trace engine called `name`. Raises KeyError."""
     found: Engine = _points(ENGINES)[name].load()
+    return found
+
+
+@functools.cache
+def launcher(name: str) -> Callable[..., Any]:
+    """What launches kernels from a language: `python` loads them, `cpp` prints a header that does. Raises KeyError."""
+    found: Callable[..., Any] = _points(LAUNCHERS)[name].load()
     return found

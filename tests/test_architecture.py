@@ -27,7 +27,7 @@ ANALYSES = (
     "tables", "tiling", "traces", "translate", "tried", "verdict", "verify", "verify_tables",
 )  # fmt: skip
 #: What else of `sched_compiler` a backend may see.
-SHARED = ("artifact", "registry")
+SHARED = ("artifact", "formula", "launching", "registry")
 #: What `sched_compiler` may be built on. The compilers and the service bring theirs.
 THIRD_PARTY = {"pydantic", "pydantic_core", "yaml", "numpy", "rich"}
 

@@ -5,7 +5,8 @@ The blocks of a document share a scratch directory with copies of `specs/` and `
 - `yaml`: a spec that must be proven, or `yaml refused`. A first line `# FILE.yaml` also writes it to that file.
 - `console`: lines after `$ ` are commands, what follows is their output, standard error included. In it, `...` stands
   for any text, and alone on a line for any lines. `console exit=1` where the last command must end so.
-- `yml`: other YAML, which must parse. `json`: must parse. `python`: is run. `cpp`: stands in an example.
+- `yml`: other YAML, which must parse. `json`: must parse. `python`: is run. `py`: must parse, as it needs a device to
+  run. `cpp`: stands in an example.
 - `sh`: the two commands of the README, see `test_the_readmes_commands`.
 
 `http://127.0.0.1:8000` is the real service. With UPDATE_EXPECTED=1 in the environment, output that differs is written
@@ -112,6 +113,8 @@ def test_what_a_document_shows_is_so(document: Path, tmp_path: Path, request: py
             case "python":
                 output = _run([sys.executable, "-"], tmp_path, block.body)
                 assert output.returncode == 0, f"{where}: {output.stdout}"
+            case "py":
+                compile(block.body, where, "exec")
             case "cpp":
                 kernels = [path.read_text(encoding="utf-8") for path in (ROOT / "examples").rglob("*.cu")]
                 assert any(block.body in kernel for kernel in kernels), f"{where}: in no example"

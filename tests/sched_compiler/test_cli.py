@@ -269,6 +269,13 @@ class TestEmit:
         assert main(["emit", spec, "--to", to, "-o", "out.txt"]) == 0
         assert Path("out.txt").read_text() == out
 
+    def test_launcher(self, spec: str, capsys: pytest.CaptureFixture[str]) -> None:
+        assert main(["emit", spec, "--to", "launcher", "--arch", "sm_80"]) == 0
+        out = capsys.readouterr().out
+        assert "namespace rows_first {" in out
+        assert 'arch = "sm_80";' in out
+        assert main(["emit", spec, "--to", "launcher", "--arch", "sm_1"]) == 1
+
     def test_ptx_is_for_the_architecture(self, spec: str, capsys: pytest.CaptureFixture[str]) -> None:
         assert main(["emit", spec, "--to", "ptx", "--arch", "sm_80"]) == 0
         assert ".target sm_80\n" in capsys.readouterr().out

@@ -20,9 +20,11 @@ from sched_compiler.formula import (
     Number,
     Unary,
     constant,
+    evaluate,
     misplaced,
     names,
     parse,
+    parse_printed,
     to_text,
 )
 
@@ -219,3 +221,30 @@ def test_any_text_is_a_formula_or_an_error_with_a_column(text: str) -> None:
         column = error.column
     assert 0 <= column <= len(text)
     assert formula is None or bare(parse(to_text(formula))) == bare(formula)
+
+
+@given(formulas, st.fixed_dictionaries({name: st.integers(-9, 9) for name in "abc"}))
+def test_evaluation_is_python_s(formula: Formula, values: dict[str, int]) -> None:
+    """Printed and read back; only the arm of a conditional that is taken counts."""
+    printed = parse_printed(to_text(formula))
+    try:
+        expected = meaning(formula, values)
+    except ZeroDivisionError:
+        with pytest.raises(ZeroDivisionError):
+            evaluate(printed, values.__getitem__)
+        return
+    try:
+        assert evaluate(printed, values.__getitem__) == int(expected)
+    except ZeroDivisionError:
+        assert " and " in to_text(formula) or " or " in to_text(formula)  # both operands count
+
+
+def test_printed_formulas_name_what_users_cannot() -> None:
+    formula = parse_printed("$workers * 2 if tile.m < $0 else $index")
+    assert {name.name for name in names(formula)} == {"$workers", "tile.m", "$0", "$index"}
+    with pytest.raises(FormulaError):
+        parse("$workers * 2")
+    for refused in ("indptr[$index]", "$index >> 3", "a & 7"):
+        with pytest.raises(FormulaError):
+            parse_printed(refused)
+    assert evaluate(parse_printed("+".join(["a"] * 150)), lambda _: 2) == 300
