@@ -9,14 +9,20 @@ from typing import TYPE_CHECKING, Literal, TypeAlias
 if TYPE_CHECKING:
     from sched_compiler.diagnostics import Diagnostic
 
-Emit = Literal["cubin", "ptx", "header"]
+Emit = Literal["cubin", "ptx", "header", "ltoir", "object"]
 JSON: TypeAlias = "bool | int | float | str | list[JSON] | dict[str, JSON] | None"
 
 MEDIA_TYPES: dict[Emit, str] = {
     "cubin": "application/octet-stream",
     "ptx": "text/plain; charset=utf-8",
     "header": "text/plain; charset=utf-8",
+    "ltoir": "application/octet-stream",
+    "object": "application/octet-stream",
 }
+#: The end of a file's name for each form.
+SUFFIXES: dict[Emit, str] = {"cubin": "cubin", "ptx": "ptx", "header": "cuh", "ltoir": "ltoir", "object": "o"}
+#: Forms that hold the schedule's functions for a kernel that is linked with them, and no kernel.
+LIBRARIES: tuple[Emit, ...] = ("ltoir", "object")
 
 
 @functools.cache

@@ -103,7 +103,8 @@ def _parser() -> argparse.ArgumentParser:
 
     emit = add("emit", _emit, "the schedule as text")
     emit.add_argument("spec", metavar="SPEC")
-    emit.add_argument("--to", choices=("cuda", "ptx", "header", "validator", "launcher", "json"), required=True)
+    to = ("cuda", "ptx", "header", "declarations", "validator", "launcher", "json")
+    emit.add_argument("--to", choices=to, required=True)
     emit.add_argument("--arch", default="sm_90a", help="the target of the kernel (default sm_90a)")
     emit.add_argument("-o", "--output", metavar="FILE", help="instead of standard output")
     emit.add_argument("-I", "--include", action="append", default=[], metavar="DIR", help="as of compile, for launcher")
@@ -112,7 +113,7 @@ def _parser() -> argparse.ArgumentParser:
     compile_.add_argument("spec", metavar="SPEC")
     compile_.add_argument("--arch", required=True, help="sm_80, sm_90a, sm_100a, ...")
     compile_.add_argument("--backend", default="cuda", help="cuda (default) or ptx")
-    compile_.add_argument("--emit", choices=("cubin", "ptx", "header"), default="cubin")
+    compile_.add_argument("--emit", choices=("cubin", "ptx", "header", "ltoir", "object"), default="cubin")
     output = "default NAME.ARCH.cubin, with its manifest in FILE.json; - for standard output, without a manifest"
     compile_.add_argument("-o", "--output", metavar="FILE", help=output)
     compile_.add_argument("-I", "--include", action="append", default=[], metavar="DIR", help="search headers here too")
@@ -359,6 +360,7 @@ def _emit(arguments: argparse.Namespace) -> int:
 
 
 def _compile(arguments: argparse.Namespace) -> int:
+    from sched_compiler.artifact import SUFFIXES
     from sched_compiler.diagnostics import SpecError
     from sched_compiler.driver import CompileRequest, compile_spec
 
@@ -384,8 +386,7 @@ def _compile(arguments: argparse.Namespace) -> int:
                 artifact = compile_spec(request)
     except SpecError as e:
         return _refuse(e, text, file)
-    suffix = {"cubin": "cubin", "ptx": "ptx", "header": "cuh"}[arguments.emit]
-    output = arguments.output or f"{artifact.manifest['name']}.{arguments.arch}.{suffix}"
+    output = arguments.output or f"{artifact.manifest['name']}.{arguments.arch}.{SUFFIXES[artifact.emit]}"
     _write(output, artifact.blob)
     if output != "-":
         _write(f"{output}.json", (json.dumps(artifact.manifest, indent=2) + "\n").encode())

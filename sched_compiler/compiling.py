@@ -15,13 +15,13 @@ from pathlib import Path
 from typing import Any, get_args
 
 from sched_compiler import loader, registry
-from sched_compiler.artifact import Artifact, Emit, product_version
+from sched_compiler.artifact import LIBRARIES, Artifact, Emit, product_version
 from sched_compiler.checking import Checked, check, prove
 from sched_compiler.diagnostics import Diagnostic, Span, SpecError
 from sched_compiler.dispatch import CLUSTERS, HARDWARE_QUEUE, ClusterLaunchControl
 from sched_compiler.files import Files, normal
 from sched_compiler.loader import LoadedSpec
-from sched_compiler.manifest import SCHEMA, kernel_parameters, manifest, misplaced, table_digest, trace_parameters
+from sched_compiler.manifest import SCHEMA, kernel_parameters, manifest, misplaced, of_library, table_digest, trace_parameters
 from sched_compiler.program import generation
 from sched_compiler.registry import (
     Backend,
@@ -104,6 +104,9 @@ def _trace_kernel(request: CompileRequest, key: str, checked: Checked) -> Artifa
         raise AssertionError(f"the cubin's parameters are {resources.offsets}, not the manifest's")
     versions = _versions(request, checked.loaded, backend)
     about = manifest(checked, request.arch, request.emit, key, blob, program.entry, versions, resources)
+    if request.emit in LIBRARIES:
+        declared = backend.text(program, "declarations", request.arch)
+        about |= of_library(declared)
     return Artifact(key, request.emit, blob, about, files=_read(request, checked.loaded, None))
 
 
@@ -112,7 +115,7 @@ def _trace_kernel(request: CompileRequest, key: str, checked: Checked) -> Artifa
 
 def _gathered(request: CompileRequest, loaded: LoadedSpec) -> KernelFiles | None:
     """The files of a user's kernel, where the artifact is made of them. Raises SpecError."""
-    if not isinstance(loaded.spec.kernel, Kernel) or request.emit == "header":
+    if not isinstance(loaded.spec.kernel, Kernel) or request.emit in ("header", *LIBRARIES):
         return None
     return gather(loaded, request.beside(), _source_compiler(request, loaded))
 
@@ -226,7 +229,7 @@ def _key(request: CompileRequest, loaded: LoadedSpec, gathered: KernelFiles | No
         if build is None:
             raise loaded.error(
                 "E053", ("params", asking, "source"), f"{request.backend} cannot ask NVSHMEM in a {request.emit}",
-                found=f"{asking} comes from nvshmem", expected="backend cuda, and a cubin or a header",
+                found=f"{asking} comes from nvshmem", expected="backend cuda, and a cubin, a header or a library",
             )  # fmt: skip
         inputs["nvshmem"] = build
     if files := _tables_in_files(loaded):  # a file's name says nothing of what is in it
@@ -282,7 +285,7 @@ def require_hardware(checked: Checked, arch: str, form: str) -> None:
     """
     missing = _missing_hardware(checked, arch)
     ring = checked.schedule.dispatch.ring is not None
-    if missing is not None and form not in (("header", "validator") if ring else ("header", "cuda", "validator")):
+    if missing is not None and form not in ("header", "declarations", "validator", *(() if ring else ("cuda",))):
         raise SpecError([missing])
 
 

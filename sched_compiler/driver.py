@@ -244,7 +244,8 @@ def _launch_fault(loaded: LoadedSpec, name: str, found: str, expected: str, mend
 
 
 def emit_text(checked: Checked, to: str, arch: str = "sm_90a") -> str:
-    """`checked` as text: cuda (the header and the trace kernel), ptx, header, or json (the schedule's formulas)."""
+    """`checked` as text: cuda (the header and the trace kernel), ptx, header, declarations (of what a kernel is linked
+    with), validator, or json (the schedule's formulas)."""
     program = checked.program
     if to == "json":
         return json.dumps(describe(checked), indent=2) + "\n"

@@ -104,6 +104,11 @@ def manifest(
     }  # fmt: skip
 
 
+def of_library(declarations: str) -> dict[str, JSON]:
+    """What is otherwise in the manifest of a library, which has no kernel: what kernels are compiled with instead."""
+    return {"entry": None, "parameters": None, "launch": None, "declarations": _sha256(declarations.encode())}
+
+
 def sources(kernel: UserKernel) -> list[tuple[str, str]]:
     """Paths and texts of what the user wrote for the kernel, in the order of paths."""
     return sorted(kernel.source.files.items())

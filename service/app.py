@@ -19,7 +19,7 @@ from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from sched_compiler.artifact import JSON, MEDIA_TYPES
+from sched_compiler.artifact import JSON, MEDIA_TYPES, SUFFIXES
 from service import DEFAULT_COMPILER, openapi
 from service.artifacts import Artifacts, request_digest
 from service.bodies import parse_job, parse_spec, read_body
@@ -36,7 +36,6 @@ T = TypeVar("T")
 #: An artifact never changes under its key.
 IMMUTABLE = "public, max-age=31536000, immutable"
 
-_EXTENSIONS = {"cubin": "cubin", "ptx": "ptx", "header": "h"}
 
 
 def create_app(settings: Settings | None = None, compiler: str = DEFAULT_COMPILER) -> FastAPI:
@@ -224,7 +223,7 @@ def _own_type(emit: str) -> str:
 
 def _file_headers(entry: Entry) -> dict[str, str]:
     """The file name is made of the key's digits alone, so nothing that a user wrote gets into the header."""
-    name = f"schedc-{entry.key[:16]}.{_EXTENSIONS[entry.emit]}"
+    name = f"schedc-{entry.key[:16]}.{SUFFIXES[entry.emit]}"
     return {"Content-Type": _own_type(entry.emit), "Content-Disposition": f'attachment; filename="{name}"'}
 
 

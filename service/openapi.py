@@ -11,6 +11,7 @@ from fastapi.routing import APIRoute
 from sched_compiler.artifact import JSON
 from sched_compiler.diagnostics import CODES
 from service.bodies import MOST_FILES
+from service.cache import EMITS
 
 Document = dict[str, Any]
 
@@ -122,7 +123,7 @@ SCHEMAS: dict[str, Document] = {
             "spec": {"oneOf": [{"type": "object"}, {"type": "string", "description": "the spec as YAML text"}]},
             "arch": {"type": "string", "minLength": 1},
             "backend": {"type": "string", "default": "cuda"},
-            "emit": {"type": "string", "enum": ["cubin", "ptx", "header"], "default": "cubin"},
+            "emit": {"type": "string", "enum": list(EMITS), "default": "cubin"},
             **_FILES,
         },
     },
@@ -305,7 +306,7 @@ COMPILE: Document = {
             _query("arch", "Architecture with its suffix; required with YAML.", {"type": "string"}),
             _query("backend", "The language compiled from.", {"type": "string", "default": "cuda"}),
             _query(
-                "emit", "The form wanted.", {"type": "string", "enum": ["cubin", "ptx", "header"], "default": "cubin"}
+                "emit", "The form wanted.", {"type": "string", "enum": list(EMITS), "default": "cubin"}
             ),
         ],
         **_body("CompileRequest", {"spec": SPEC_JSON, "arch": "sm_90a", "backend": "cuda", "emit": "cubin"}),
@@ -379,9 +380,9 @@ CAPABILITIES = _plain(
         {
             "version": "0.1.0",
             "backends": {
-                "cuda": {"architectures": ["sm_90a"], "emits": ["cubin", "ptx", "header"], "compiler": "nvrtc 13.0"}
+                "cuda": {"architectures": ["sm_90a"], "emits": list(EMITS), "compiler": "nvrtc 13.0"}
             },
-            "emits": ["cubin", "ptx", "header"],
+            "emits": list(EMITS),
             "sources": {"compiled": True, "reason": None, "headers": {"cuda": ["nvidia-cuda-runtime 13.0.96"]}},
         }
     ),

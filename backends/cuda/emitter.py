@@ -8,7 +8,8 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 
-from backends.cuda import launch_control, queue
+from backends.cuda import launch_control, methods, queue
+from backends.cuda.methods import WIDTH, Member, Method
 from backends.cuda.printer import CTYPE, Printer
 from sched_compiler.expr import Expr, to_text
 from sched_compiler.program import Program
@@ -83,14 +84,6 @@ def _not_a_member(name: str) -> str:
     return f"{name}_" if _MEMBER.fullmatch(name) else name
 
 
-#: A head that would be wider stands on several lines.
-_WIDTH = 160
-
-
-def _indented(lines: list[str], depth: int) -> str:
-    return "".join(f"{'  ' * depth}{line}\n" for line in lines)
-
-
 class _Header:
     """The pieces of the struct, with the names by which its methods know each value."""
 
@@ -128,7 +121,7 @@ class _Header:
             self.consumers.append(name)
         self.invariants = [(CTYPE[e.dtype.name], f"k{n}", e) for n, e in enumerate(program.invariants)]
 
-    def constructor(self) -> str:
+    def constructor(self) -> Method:
         printer = Printer({**self.inputs, WORKER: "worker"})
         body: list[str] = []
         for _, name, e in self.invariants:
@@ -143,14 +136,9 @@ class _Header:
         arguments = [f"{t} {n}" if v is None else f"{t} {n}_" for t, n, v in self.arguments]
         if self.ring is None and not any(re.search(r"\bworker\b", line) for line in body):  # there are no workers
             arguments[0] = "unsigned"
-        initialisers = "".join(f"{', ' if k else ' : '}{n}({n}_)" for k, (_, n) in enumerate(self.kept))
-        explicit = "explicit " if len(self.arguments) == 1 else ""
-        head = f"  SCHED_FUNCTION {explicit}{self.struct}({', '.join(arguments)}){initialisers} {{\n"
-        if len(head) > _WIDTH:
-            joined = ",\n      ".join(arguments)
-            initialisers = initialisers.replace(", ", ",\n        ")
-            head = f"  SCHED_FUNCTION {self.struct}(\n      {joined})\n     {initialisers} {{\n"
-        return f"{head}{_indented(body, 2)}  }}\n"
+        initialisers = tuple(f"{n}({n}_)" for _, n in self.kept)
+        explicit = len(self.arguments) == 1
+        return Method("", self.struct, tuple(arguments), tuple(body), initialisers=initialisers, explicit=explicit)
 
     def passed(self) -> list[tuple[str, str]]:
         """Type and name of what a kernel has to pass, whatever the dispatch: parameters, tables, the counter."""
@@ -158,7 +146,7 @@ class _Header:
         fields = [(t, n) for t, n, _ in self.arguments if n not in own]
         return fields + [(t, n) for t, n, _ in self.arguments if n == "counter"]
 
-    def launched(self) -> str:
+    def launched(self) -> list[Member]:
         """The constructor that asks the device where it is."""
         size = self.program.schedule.worker_ctas
         block, grid = "blockIdx.x", "gridDim.x"
@@ -166,20 +154,21 @@ class _Header:
             block, grid = f"{block} / {size}u", f"{grid} / {size}u"
         known = {"worker": block, "rank": f"blockIdx.x % {size}u", "workers": grid, "shared": "storage()"}
         given = ", ".join(known.get(n, f"given.{n}") for _, n, _ in self.arguments)
-        if len(given) > _WIDTH // 2:
+        if len(given) > WIDTH // 2:
             given = "\n      " + given.replace(", ", ",\n      ")
         fields = "".join(f" {t} {n};" for t, n in self.passed())
-        given_name = " given" if self.passed() else ""
-        storage = "  static __device__ Shared* storage() {\n    __shared__ Shared shared;\n    return &shared;\n  }\n"
-        return (
-            f"  // What a kernel gets passed, whatever the dispatch, so that its source is the same for all of them.\n"
-            f"  struct Arguments {{{fields} }};\n"
-            f"#if defined(__CUDACC__) || defined(__CUDACC_RTC__)\n"
-            f"{storage if self.counted else ''}"
-            f"  // In a grid along x; under a queue, by all threads of the CTA, and once in a kernel.\n"
-            f"  __device__ explicit {self.struct}(const Arguments&{given_name}) : {self.struct}({given}) {{}}\n"
-            f"#endif\n"
-        )
+        argument = f"const Arguments&{' given' if self.passed() else ''}"
+        where = "In a grid along x; under a queue, by all threads of the CTA, and once in a kernel."
+        made = Method(
+            "", self.struct, (argument,), comment=(where,), initialisers=(f"{self.struct}({given})",), explicit=True,
+            side="cuda",
+        )  # fmt: skip
+        return [
+            "  // What a kernel gets passed, whatever the dispatch, so that its source is the same for all of them.\n"
+            f"  struct Arguments {{{fields} }};\n",
+            *([queue.STORAGE] if self.counted else []),
+            made,
+        ]
 
     def _assign(self, printer: Printer, values: Sequence[Expr]) -> list[str]:
         """What gives the index and the state these values, all of them computed before the first is given."""
@@ -192,7 +181,7 @@ class _Header:
             texts = [f"{n}_" for n, _ in changed]
         return [*lines, *(f"{n} = {text};" for (n, _), text in zip(changed, texts, strict=True))]
 
-    def advance(self) -> list[str]:
+    def advance(self) -> Sequence[str]:
         """The body of `next()`."""
         if self.counted:
             return queue.advance(self.program)
@@ -203,37 +192,91 @@ class _Header:
         """The body of a method whose own inputs are `bound`."""
         return Printer({**self.inputs, **bound}, {e.id: n for _, n, e in self.invariants}).print(roots)
 
-    def function(self, head: str, argument: str, lines: list[str], result: str) -> str:
+    def function(self, head: str, argument: str, lines: list[str], result: str, comment: str = "") -> Method:
         """A method of one argument, which is left unnamed where the body does not use it."""
-        body = _indented([*lines, f"return {result};"], 2)
+        body = (*lines, f"return {result};")
         kind, name = argument.split()
-        used = re.search(rf"\b{name}\b", body) is not None
-        return f"  SCHED_FUNCTION {head}({argument if used else kind}) const {{\n{body}  }}\n"
+        used = any(re.search(rf"\b{name}\b", line) for line in body)
+        returned, called = head.split()
+        told = (comment,) if comment else ()
+        return Method(returned, called, (argument if used else kind,), body, told, const=True)
 
-    def walk(self) -> str:
+    def walk(self) -> list[Member]:
         """The current index, and the methods that begin, end and advance the worker's walk."""
         lines, (valid,) = self.method([self.program.valid], {INDEX: "index"})
-        return (
-            f"  Index index;  // the current work index\n\n{self.constructor()}{self.launched()}"
-            "  // Whether there is a current tile. Ask before `tile()`.\n"
-            f"  SCHED_FUNCTION bool valid() const {{\n{_indented([*lines, f'return {valid};'], 2)}  }}\n"
-            + (queue.NEXT if self.counted else "")
-            + f"  SCHED_FUNCTION void next() {{\n{_indented(self.advance(), 2)}  }}\n"
-            "  SCHED_FUNCTION Tile tile() const { return index_to_tile(index); }\n"
-        )
+        ask = "Whether there is a current tile. Ask before `tile()`."
+        together = (queue.TOGETHER,) if self.counted else ()
+        return [
+            "  Index index;  // the current work index\n\n",
+            self.constructor(),
+            *self.launched(),
+            Method("bool", "valid", (), (*lines, f"return {valid};"), (ask,), const=True),
+            Method("void", "next", (), tuple(self.advance()), together),
+            Method("Tile", "tile", (), ("return index_to_tile(index);",), const=True, flat=True),
+        ]
 
-    def of_tile(self) -> str:
+    def of_tile(self) -> list[Method]:
         """The methods that take a tile."""
         program = self.program
         bound = {tile_input(a.name): f"tile.{f}" for a, f in zip(program.schedule.axes, self.fields, strict=True)}
         lines, (inside,) = self.method([program.in_bounds], bound)
-        result = "  // Whether a scheduled tile lies in the space; false for padding.\n"
-        result += self.function("bool in_bounds", "Tile tile", lines, inside)
+        told = "Whether a scheduled tile lies in the space; false for padding."
+        found = [self.function("bool in_bounds", "Tile tile", lines, inside, told)]
         if program.inverse is not None:
             lines, (index,) = self.method([program.inverse], bound)
-            result += "  // The work index that visits a scheduled tile.\n"
-            result += self.function("Index tile_to_index", "Tile tile", lines, index)
-        return result
+            told = "The work index that visits a scheduled tile."
+            found.append(self.function("Index tile_to_index", "Tile tile", lines, index, told))
+        return found
+
+    def members(self) -> list[Member]:
+        """Everything in the struct, but what a ring adds."""
+        program, counted = self.program, self.counted
+        tile_lines, coords = self.method(list(program.coords), {INDEX: "i"})
+        items_lines, (items,) = self.method([program.items], {})
+        kept = [f"{t} {n};  // {_what(n)}" for t, n in self.kept]
+        kept += [f"{t} {n};  // computed once" for t, n, _ in self.invariants]
+        kept += [f"{t} {n};  // {_what(n)}" for t, n, _ in self.state]
+        kept += [f"{t} {n};  // {what}" for t, n, what in queue.MEMBERS if counted]
+        fields = " ".join(f"{self.coord} {f};" for f in self.fields)
+        return [
+            f"  using Index = {self.index};\n  struct Tile {{ {fields} }};\n",
+            *([queue.SHARED] if counted else []),
+            f"\n{methods.indented(kept, 1)}",
+            *(self.walk() if self.ring is None else [self.constructor()]),
+            Method(
+                "Index", "items", (), (*items_lines, f"return {items};"), ("The number of work items.",), const=True
+            ),
+            self.function("Tile index_to_tile", "Index i", tile_lines, f"Tile{{{', '.join(coords)}}}"),
+            *self.of_tile(),
+            *(queue.functions(program) if counted else []),
+        ]
+
+    def head(self) -> str:
+        """The comment that begins every text: what it is, and the kernel that it is for."""
+        schedule = self.program.schedule
+        unit = "CTA" if schedule.worker_ctas == 1 else f"cluster of {schedule.worker_ctas} CTAs"
+        arguments = ", ".join(n for _, n, _ in self.arguments)
+        if len(arguments) > WIDTH // 2:
+            arguments = "..."
+        usage = [_loop(self.struct, arguments)]
+        if self.ring is not None:
+            usage = launch_control.usage(self.program, self.struct, arguments, self.consumers)
+        return self.comment(usage, f"A worker is a {unit}. Items: {_shorten(to_text(schedule.items))}.")
+
+    def comment(self, *parts: Sequence[str] | str) -> str:
+        """Paragraphs after the line that every text begins with."""
+        text = f"// Tile schedule {self.program.schedule.name}. Generated: change the spec, not this file.\n"
+        for part in parts:
+            lines = [part] if isinstance(part, str) else part
+            text += "//\n" + "".join(f"// {line}".rstrip() + "\n" for line in lines)
+        return text
+
+    def prelude(self) -> str:
+        """What the functions call."""
+        return _PRELUDE + (queue.PRELUDE if self.counted else launch_control.PRELUDE if self.ring is not None else "")
+
+    def struct_of(self, inside: str) -> str:
+        return f"namespace sched {{\nstruct {self.struct} {{\n{inside}}};\n}}  // namespace sched\n"
 
 
 def header(program: Program) -> str:
@@ -241,43 +284,32 @@ def header(program: Program) -> str:
 
     Where work comes through a ring, these are methods of its consumers' handles.
     """
-    h, schedule = _Header(program), program.schedule
-    tile_lines, coords = h.method(list(program.coords), {INDEX: "i"})
-    items_lines, (items,) = h.method([program.items], {})
-    members = [f"{t} {n};  // {_what(n)}" for t, n in h.kept]
-    members += [f"{t} {n};  // computed once" for t, n, _ in h.invariants]
-    members += [f"{t} {n};  // {_what(n)}" for t, n, _ in h.state]
-    members += [f"{t} {n};  // {what}" for t, n, what in queue.MEMBERS if h.counted]
-    fields = " ".join(f"{h.coord} {f};" for f in h.fields)
-    unit = "CTA" if schedule.worker_ctas == 1 else f"cluster of {schedule.worker_ctas} CTAs"
-    arguments = ", ".join(n for _, n, _ in h.arguments)
-    if len(arguments) > _WIDTH // 2:
-        arguments = "..."
-    usage = [f"  for (sched::{h.struct} s({arguments}); s.valid(); s.next()) {{ auto t = s.tile(); ... }}"]
+    h = _Header(program)
+    inside = methods.inline(h.members())
     if h.ring is not None:
-        usage = launch_control.usage(program, h.struct, arguments, h.consumers)
-    return (
-        f"// Tile schedule {schedule.name}. Generated: change the spec, not this file.\n"
-        f"//\n" + "".join(f"// {line}".rstrip() + "\n" for line in usage) + f"//\n"
-        f"// A worker is a {unit}. Items: {_shorten(to_text(schedule.items))}.\n"
-        "#pragma once\n"
-        + _PRELUDE
-        + (queue.PRELUDE if h.counted else launch_control.PRELUDE if h.ring is not None else "")
-        + f"namespace sched {{\nstruct {h.struct} {{\n"
-        + f"  using Index = {h.index};\n"
-        + f"  struct Tile {{ {fields} }};\n"
-        + (queue.storage() if h.counted else "")
-        + "\n"
-        + _indented(members, 1)
-        + (h.walk() if h.ring is None else h.constructor())
-        + "  // The number of work items.\n"
-        + f"  SCHED_FUNCTION Index items() const {{\n{_indented([*items_lines, f'return {items};'], 2)}  }}\n"
-        + h.function("Tile index_to_tile", "Index i", tile_lines, f"Tile{{{', '.join(coords)}}}")
-        + h.of_tile()
-        + (queue.methods(program) if h.counted else "")
-        + (launch_control.members(program, h.struct, h.consumers) if h.ring is not None else "")
-        + "};\n}  // namespace sched\n"
+        inside += launch_control.members(program, h.struct, h.consumers)
+    return f"{h.head()}#pragma once\n{h.prelude()}{h.struct_of(inside)}"
+
+
+def declarations(program: Program) -> str:
+    """The struct with its functions declared, for a kernel that is linked with `library`. For device code alone."""
+    h = _Header(program)
+    linked = (
+        "The functions are in what `schedc compile --emit ltoir` or `--emit object` makes of the same spec: link it."
     )
+    usage = [_loop(h.struct, "arguments")]
+    return f"{h.comment(usage, linked)}#pragma once\n{h.struct_of(methods.declarations(h.members()))}"
+
+
+def library(program: Program) -> str:
+    """The functions that `declarations` declares, and no kernel."""
+    h = _Header(program)
+    defined = f"namespace sched {{\n{methods.definitions(h.struct, h.members())}}}  // namespace sched\n"
+    return f"{declarations(program).replace('#pragma once', '', 1)}{h.prelude()}{defined}"
+
+
+def _loop(struct: str, arguments: str) -> str:
+    return f"  for (sched::{struct} s({arguments}); s.valid(); s.next()) {{ auto t = s.tile(); ... }}"
 
 
 def _what(name: str) -> str:
@@ -341,13 +373,13 @@ def trace_source(program: Program, source: Source | None = None) -> str:
             f"{leaves}{shared}"
             f"  unsigned long long n = 0;\n"
             f"  for (sched::{h.struct} s({passed}); s.valid(); s.next(), ++n) {{\n"
-            f"{_indented(record, 2)}"
+            f"{methods.indented(record, 2)}"
             f"  }}\n"
             f"  {only}counts[row] = n;\n"
         )
     else:
         walk = f"  const sched::{h.struct} s{f'({passed})' if passed else ''};\n"
-        walk += launch_control.walks(program, h.struct, h.consumers, source or "hardware", _indented(record, 3))
+        walk += launch_control.walks(program, h.struct, h.consumers, source or "hardware", methods.indented(record, 3))
     return (
         f"{include}{header(program)}\n"
         f'extern "C" __global__ void {cluster}__launch_bounds__({program.block})\n'

@@ -6,6 +6,7 @@ worker learns of it through shared memory. Two slots in turn make one barrier fo
 
 from __future__ import annotations
 
+from backends.cuda.methods import Method
 from sched_compiler.program import Program
 
 #: Included once, however many headers there are. On the host a worker is one thread.
@@ -61,17 +62,18 @@ SCHED_FUNCTION void cluster_store(T* place, T value, unsigned rank) {
 #endif
 """
 
-NEXT = "  // All threads of the worker call this together.\n"
+TOGETHER = "All threads of the worker call this together."
+#: What a worker needs in the shared memory of each of its CTAs.
+SHARED = "  struct Shared { Index drawn[2]; };\n"
+#: Where it is, unless a kernel gives the place.
+STORAGE = Method(
+    "Shared*", "storage", body=("__shared__ Shared shared;", "return &shared;"), static=True, side="cuda"
+)  # fmt: skip
 
 
 def arguments() -> list[tuple[str, str, str | None]]:
     """The constructor's arguments, beyond those of other schedules: type, name, and what they stand for."""
     return [("Shared*", "shared", "$shared"), ("unsigned long long*", "counter", "$counter")]
-
-
-def storage() -> str:
-    """What a worker needs in the shared memory of each of its CTAs, and its own members."""
-    return "  struct Shared { Index drawn[2]; };\n"
 
 
 #: Members: type, name, what they are.
@@ -97,22 +99,25 @@ def advance(program: Program) -> list[str]:
     return [*share, "index = shared->drawn[turn];", "turn ^= 1u;", "draw();"]
 
 
-def methods(program: Program) -> str:
-    """The methods that `next()` uses."""
+def functions(program: Program) -> list[Method]:
+    """The functions that `next()` uses."""
     leader = "detail::first_thread()"
     if program.schedule.cluster_size > 1:
         leader = f"rank == 0 && {leader}"
-    return (
-        f"  SCHED_FUNCTION bool leader() const {{ return {leader}; }}\n"
-        "  // Every worker draws until it draws an item past the end: as many tickets in all as there are items.\n"
-        "  // Whoever draws the last of them sets the counter back, so that the kernel can be launched again.\n"
-        "  SCHED_FUNCTION void draw() {\n"
-        "    if (!leader() || !valid()) return;\n"
-        "    const Index n = items();\n"
-        "    ahead = n;\n"
-        "    if (n <= workers) return;\n"
-        "    const unsigned long long ticket = detail::draw(counter);\n"
-        "    if (ticket + 1 == n) *counter = 0;\n"
-        "    ahead = (Index)(workers + ticket);\n"
-        "  }\n"
+    why = (
+        "Every worker draws until it draws an item past the end: as many tickets in all as there are items.",
+        "Whoever draws the last of them sets the counter back, so that the kernel can be launched again.",
     )
+    draw = (
+        "if (!leader() || !valid()) return;",
+        "const Index n = items();",
+        "ahead = n;",
+        "if (n <= workers) return;",
+        "const unsigned long long ticket = detail::draw(counter);",
+        "if (ticket + 1 == n) *counter = 0;",
+        "ahead = (Index)(workers + ticket);",
+    )
+    return [
+        Method("bool", "leader", (), (f"return {leader};",), const=True, flat=True),
+        Method("void", "draw", (), draw, why),
+    ]

@@ -6,6 +6,7 @@ import ctypes
 import functools
 import re
 from collections.abc import Sequence
+from typing import Literal, TypeAlias
 
 from .errors import ToolchainError
 from .library import Compiled, Library, find, require_architecture, require_text
@@ -45,7 +46,10 @@ _INTRODUCED = {
     "sm_121f": "8.8",
 }
 
-_CUBIN, _PTX, _LIBRARY = 1, 2, 6  # nvJitLinkInputType
+#: What can be linked: an object (a relocatable cubin), LTO-IR, an archive of objects.
+Part: TypeAlias = Literal["object", "ltoir", "archive"]
+_CUBIN, _PTX, _LTOIR, _LIBRARY = 1, 2, 3, 6  # nvJitLinkInputType
+_PARTS: dict[Part, int] = {"object": _CUBIN, "ltoir": _LTOIR, "archive": _LIBRARY}
 _ERROR = re.compile(r"^ptxas .*, line (?P<line>[0-9]+); (?:error|fatal)\b", re.MULTILINE)
 _CURRENT = re.compile(r"current version is '(?P<major>[0-9]+)\.(?P<minor>[0-9]+)'")
 _UNKNOWN_VERSION = "Unsupported .version"
@@ -89,13 +93,22 @@ def assemble(ptx: str, arch: str) -> Compiled:
 
 def link(cubin: bytes, archive: bytes, arch: str) -> Compiled:
     """Link a relocatable object with an archive of objects into a cubin. Raises ToolchainError and ToolMissing."""
-    return _link([(_CUBIN, cubin, "module"), (_LIBRARY, archive, "library")], arch)
+    return link_parts([("object", cubin), ("archive", archive)], arch)
 
 
-def _link(inputs: Sequence[tuple[int, bytes, str]], arch: str) -> Compiled:
+def link_parts(parts: Sequence[tuple[Part, bytes]], arch: str) -> Compiled:
+    """Link what other compiles made into a cubin; LTO-IR is optimised as one program.
+
+    Raises ToolchainError, for example where a function is in no part or in two, and ToolMissing.
+    """
+    inputs = [(_PARTS[kind], data, f"{kind}{n}") for n, (kind, data) in enumerate(parts)]
+    return _link(inputs, arch, ("-lto",) if any(kind == "ltoir" for kind, _ in parts) else ())
+
+
+def _link(inputs: Sequence[tuple[int, bytes, str]], arch: str, more: tuple[str, ...] = ()) -> Compiled:
     require_architecture(arch)
     library = _library()
-    options = (f"-arch={arch}", *OPTIONS)
+    options = (f"-arch={arch}", *OPTIONS, *more)
     values = (ctypes.c_char_p * len(options))(*(option.encode() for option in options))
     handle = ctypes.c_void_p()
     status = library.nvJitLinkCreate(ctypes.byref(handle), len(options), values)

@@ -25,6 +25,14 @@ OPTIONS = ("--minimal", "--std=c++17", "--no-source-include", "--no-cache")
 #: Options of a compile of a user's source, which may use all that CUDA C++ has.
 USER_OPTIONS = tuple(option for option in OPTIONS if option != "--minimal")
 
+#: Besides, of what is still to be linked: an object, or intermediate code that the linker optimises with its callers'.
+LINKED_OPTIONS: dict[Literal["object", "ltoir"], tuple[str, ...]] = {
+    "object": ("--relocatable-device-code=true",),
+    "ltoir": ("--relocatable-device-code=true", "--dlink-time-opt"),
+}
+
+#: What NVRTC calls each result.
+_RESULTS = {"cubin": "CUBIN", "object": "CUBIN", "ltoir": "LTOIR", "ptx": "PTX"}
 _DISTRIBUTION = "nvidia-cuda-nvrtc"
 _MESSAGE = re.compile(
     r"^(?P<file>[^\n]*)\((?P<line>[0-9]+)\): (?P<kind>(?:catastrophic )?error|warning)(?: #[0-9]+(?:-D)?)?: "
@@ -98,6 +106,16 @@ def compile_object(source: str, name: str, arch: str, folders: tuple[str, ...]) 
     return _run(source, f"{NOWHERE}{name}", options, "cubin")
 
 
+def compile_library(source: str, name: str, arch: str, emit: Literal["object", "ltoir"]) -> Compiled:
+    """Compile CUDA C++ into what is still to be linked: an object (a relocatable cubin), or LTO-IR.
+
+    The result is a function of the arguments and the installed NVRTC alone. Raises ToolchainError and ToolMissing.
+    """
+    require_architecture(arch)
+    options = (*OPTIONS, *LINKED_OPTIONS[emit], f"--gpu-architecture={arch}", _seed(source, {}))
+    return _run(source, name, options, emit)
+
+
 def compile_with_headers(
     source: str,
     name: str,
@@ -166,7 +184,7 @@ def _run(
     source: str,
     name: str,
     options: tuple[str, ...],
-    emit: Literal["cubin", "ptx"],
+    emit: Literal["cubin", "ptx", "object", "ltoir"],
     headers: Mapping[str, str] | None = None,
     entries: Iterable[str] = (),
     lowered: dict[str, str] | None = None,
@@ -193,9 +211,8 @@ def _run(
             _check(library.nvrtcGetLoweredName(program, expression, ctypes.byref(found)))
             if lowered is not None and found.value is not None:
                 lowered[entry] = found.value.decode()
-        if emit == "ptx":
-            return Compiled(_read(program, "PTX").rstrip(b"\0"), log)
-        return Compiled(_read(program, "CUBIN"), log)
+        result = _read(program, _RESULTS[emit])
+        return Compiled(result.rstrip(b"\0") if emit == "ptx" else result, log)
     finally:
         library.nvrtcDestroyProgram(ctypes.byref(program))
 
@@ -257,7 +274,7 @@ def _library() -> ctypes.CDLL:
     library.nvrtcGetSupportedArchs.argtypes = [number]
     library.nvrtcGetErrorString.argtypes = [ctypes.c_int]
     library.nvrtcGetErrorString.restype = text
-    for what in ("ProgramLog", "PTX", "CUBIN"):
+    for what in ("ProgramLog", *sorted(set(_RESULTS.values()))):
         getattr(library, f"nvrtcGet{what}Size").argtypes = [handle, size]
         getattr(library, f"nvrtcGet{what}").argtypes = [handle, text]
     return library

@@ -258,13 +258,14 @@ class TestTrace:
 
 
 class TestEmit:
-    @pytest.mark.parametrize("to", ["cuda", "ptx", "header", "json"])
+    @pytest.mark.parametrize("to", ["cuda", "ptx", "header", "declarations", "json"])
     def test_text(self, spec: str, to: str, capsys: pytest.CaptureFixture[str]) -> None:
         assert main(["emit", spec, "--to", to]) == 0
         out, err = capsys.readouterr()
         assert out.endswith("\n")
         assert not err
         mark = {"cuda": "__global__", "ptx": ".visible .entry rows_first_trace", "header": "struct rows_first"}
+        mark["declarations"] = "__device__ Tile tile() const;"
         assert mark.get(to, '"tile"') in out
         assert main(["emit", spec, "--to", to, "-o", "out.txt"]) == 0
         assert Path("out.txt").read_text() == out
@@ -306,6 +307,14 @@ class TestCompile:
     def test_texts(self, spec: str, emit: str, suffix: str) -> None:
         assert main(["compile", spec, "--arch", "sm_90a", "--emit", emit]) == 0
         assert Path(f"rows-first.sm_90a.{suffix}").read_text().endswith("\n")
+
+    @pytest.mark.parametrize(("emit", "suffix"), [("ltoir", "ltoir"), ("object", "o")])
+    def test_libraries(self, spec: str, emit: str, suffix: str) -> None:
+        assert main(["compile", spec, "--arch", "sm_90a", "--emit", emit]) == 0
+        blob = Path(f"rows-first.sm_90a.{suffix}").read_bytes()
+        manifest: dict[str, Any] = json.loads(Path(f"rows-first.sm_90a.{suffix}.json").read_text())
+        assert manifest["digest"] == hashlib.sha256(blob).hexdigest()
+        assert manifest["entry"] is None
 
     def test_backends(self, spec: str) -> None:
         assert main(["compile", spec, "--arch", "sm_90a", "--backend", "ptx", "-o", "out"]) == 0

@@ -181,7 +181,7 @@ class TestKey:
         assert artifact_key(other) != artifact_key(REQUEST)
 
     def test_all_requests_have_keys_of_their_own(self) -> None:
-        emits: dict[str, list[Emit]] = {"cuda": ["cubin", "ptx", "header"], "ptx": ["cubin", "ptx"]}
+        emits: dict[str, list[Emit]] = {"cuda": ["cubin", "ptx", "header", "ltoir", "object"], "ptx": ["cubin", "ptx"]}
         requests = [
             replace(REQUEST, arch=arch, backend=backend, emit=emit)
             for arch in ("sm_80", "sm_90", "sm_90a", "sm_100", "sm_100a")

@@ -72,7 +72,7 @@ def test_the_manifest(tmp_path: Path) -> None:
     with_app(settings(tmp_path), test)
 
 
-@pytest.mark.parametrize(("emit", "extension"), [("ptx", "ptx"), ("header", "h")])
+@pytest.mark.parametrize(("emit", "extension"), [("ptx", "ptx"), ("header", "cuh")])
 def test_text_has_its_own_media_type(tmp_path: Path, emit: str, extension: str) -> None:
     async def test(service: Running) -> None:
         for accept in ("application/octet-stream", "text/plain", "*/*"):
@@ -81,6 +81,20 @@ def test_text_has_its_own_media_type(tmp_path: Path, emit: str, extension: str) 
             )
             assert response.headers["content-type"] == "text/plain; charset=utf-8"
             assert response.headers["content-disposition"].endswith(f'.{extension}"')
+
+    with_app(settings(tmp_path), test)
+
+
+@pytest.mark.parametrize(("emit", "extension"), [("cubin", "cubin"), ("ltoir", "ltoir"), ("object", "o")])
+def test_binaries_are_not_text(tmp_path: Path, emit: str, extension: str) -> None:
+    async def test(service: Running) -> None:
+        response = await service.client.post(f"{TARGET}&emit={emit}", content="a: 1", headers=YAML)
+        assert response.headers["content-type"] == "application/octet-stream"
+        assert response.headers["content-disposition"].endswith(f'.{extension}"')
+        refused = await service.client.post(
+            f"{TARGET}&emit={emit}", content="a: 1", headers={**YAML, "Accept": "text/plain"}
+        )
+        assert refused.status_code == 406
 
     with_app(settings(tmp_path), test)
 

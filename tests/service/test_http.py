@@ -449,7 +449,7 @@ def test_the_other_endpoints(ask: Client) -> None:
     assert json.loads(ask("GET", "/")[2])["compile"] == "/compile"
     capabilities = json.loads(ask("GET", "/capabilities")[2])
     assert capabilities["architectures"] == ["sm_90a"]
-    assert capabilities["emits"] == ["cubin", "ptx", "header"]
+    assert capabilities["emits"] == ["cubin", "ptx", "header", "ltoir", "object"]
     health = json.loads(ask("GET", "/healthz")[2])
     assert health == {"status": "ok", "workers": {"compile": 1, "front": 1}, "cache": "read-write"}
 
