@@ -75,10 +75,11 @@ def named_barriers(protocol: Protocol, first: int) -> dict[str, int]:
     return {name: first + n for n, name in enumerate(names)}
 
 
-def initialise(protocol: Protocol) -> tuple[Code, Code]:
-    """What one thread of each CTA does first, and then all threads of the cluster."""
+def initialise(protocol: Protocol, names: tuple[Name, ...] = ("full", "empty")) -> tuple[Code, Code]:
+    """What one thread of each CTA does first, and then all threads of the cluster. `names` are the barriers in use."""
     lines = []
-    for name, count in (("full", protocol.full), ("empty", protocol.empty)):
+    for name in names:
+        count = protocol.full if name == "full" else protocol.empty
         lines += [
             f"mbarrier.init.shared::cta.b64 [{{{name}}} + {n * _BARRIER_BYTES}], {count};"
             for n in range(protocol.ring.depth)
@@ -87,7 +88,7 @@ def initialise(protocol: Protocol) -> tuple[Code, Code]:
     meet = ["bar.sync 0;"]
     if protocol.ring.ctas > 1:
         meet = ["barrier.cluster.arrive.relaxed.aligned;", "barrier.cluster.wait.acquire.aligned;"]
-    return Code(tuple(lines), ("full", "empty")), Code(tuple(meet))
+    return Code(tuple(lines), names), Code(tuple(meet))
 
 
 def step(protocol: Protocol, role: Role, what: Step, named_barrier: int = 0) -> Code:

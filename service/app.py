@@ -37,7 +37,6 @@ T = TypeVar("T")
 IMMUTABLE = "public, max-age=31536000, immutable"
 
 
-
 def create_app(settings: Settings | None = None, compiler: str = DEFAULT_COMPILER) -> FastAPI:
     """The application; `app.state.artifacts` is its inside. `compiler` names the module described in `service.worker`.
 

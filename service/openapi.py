@@ -305,9 +305,7 @@ COMPILE: Document = {
         "parameters": [
             _query("arch", "Architecture with its suffix; required with YAML.", {"type": "string"}),
             _query("backend", "The language compiled from.", {"type": "string", "default": "cuda"}),
-            _query(
-                "emit", "The form wanted.", {"type": "string", "enum": list(EMITS), "default": "cubin"}
-            ),
+            _query("emit", "The form wanted.", {"type": "string", "enum": list(EMITS), "default": "cubin"}),
         ],
         **_body("CompileRequest", {"spec": SPEC_JSON, "arch": "sm_90a", "backend": "cuda", "emit": "cubin"}),
     },
@@ -379,9 +377,7 @@ CAPABILITIES = _plain(
     _object(
         {
             "version": "0.1.0",
-            "backends": {
-                "cuda": {"architectures": ["sm_90a"], "emits": list(EMITS), "compiler": "nvrtc 13.0"}
-            },
+            "backends": {"cuda": {"architectures": ["sm_90a"], "emits": list(EMITS), "compiler": "nvrtc 13.0"}},
             "emits": list(EMITS),
             "sources": {"compiled": True, "reason": None, "headers": {"cuda": ["nvidia-cuda-runtime 13.0.96"]}},
         }

@@ -8,7 +8,7 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 
-from backends.cuda import launch_control, methods, queue
+from backends.cuda import cancelling, launch_control, methods, queue
 from backends.cuda.methods import WIDTH, Member, Method
 from backends.cuda.printer import CTYPE, Printer
 from sched_compiler.expr import Expr, to_text
@@ -17,7 +17,7 @@ from sched_compiler.protocol import Source
 from sched_compiler.schedule import INDEX, RANK, WORKER, WORKERS, tile_input
 
 #: Changed whenever the text that is emitted for some program changes.
-VERSION = "3"
+VERSION = "4"
 
 _PRELUDE = """\
 #ifndef SCHED_FUNCTION
@@ -57,10 +57,11 @@ _TAKEN = frozenset(
     "this thread_local throw true try typedef typeid typename union unsigned using virtual void volatile wchar_t "
     "while xor xor_eq NULL EOF assert errno linux unix i386 detail threadIdx blockIdx blockDim gridDim warpSize".split()
 )
-#: Names of the struct's own members; a struct of such a name gets a trailing underscore.
+#: Names of the struct's own members, under any dispatch, so that its name is the same under all; a struct of such a
+#: name gets a trailing underscore.
 _MEMBER = re.compile(
     r"Index|Tile|Shared|index|index_to_tile|in_bounds|items|next|rank|tile|tile_to_index|valid|worker|workers|drawn|"
-    r"counter|shared|position|end|ahead|turn|draw|leader|Arguments|storage|[kt][0-9]+|p_.*"
+    r"counter|shared|position|end|ahead|turn|draw|leader|Arguments|storage|begin|answer|Ring|Self|[kt][0-9]+|p_.*"
 )
 
 
@@ -71,17 +72,13 @@ def safe(name: str) -> str:
 
 def struct_name(program: Program) -> str:
     """The struct's name in namespace `sched`: the schedule's, as far as C++ allows it."""
-    name = _not_a_member(safe(program.identifier))
-    return name if program.schedule.dispatch.ring is None else launch_control.free_name(name)
+    name = safe(program.identifier)
+    return f"{name}_" if _MEMBER.fullmatch(name) else name
 
 
 def recording_consumer(program: Program) -> str:
     """The struct's name of the ring's first consumer, which the trace kernel records."""
     return _Header(program).consumers[0]
-
-
-def _not_a_member(name: str) -> str:
-    return f"{name}_" if _MEMBER.fullmatch(name) else name
 
 
 class _Header:
@@ -144,7 +141,8 @@ class _Header:
         """Type and name of what a kernel has to pass, whatever the dispatch: parameters, tables, the counter."""
         own = ("worker", "rank", "workers", "shared", "counter")
         fields = [(t, n) for t, n, _ in self.arguments if n not in own]
-        return fields + [(t, n) for t, n, _ in self.arguments if n == "counter"]
+        fields += [(t, n) for t, n, _ in self.arguments if n == "counter"]
+        return fields if self.ring is None else [*fields, *cancelling.passed(self.program)]
 
     def launched(self) -> list[Member]:
         """The constructor that asks the device where it is."""
@@ -159,14 +157,18 @@ class _Header:
         fields = "".join(f" {t} {n};" for t, n in self.passed())
         argument = f"const Arguments&{' given' if self.passed() else ''}"
         where = "In a grid along x; under a queue, by all threads of the CTA, and once in a kernel."
+        body: list[str] = []
+        if self.ring is not None:
+            begun = [block, "storage()", *(f"given.{n}" for _, n in cancelling.passed(self.program))]
+            body.append(f"begin({', '.join(begun)});")
         made = Method(
-            "", self.struct, (argument,), comment=(where,), initialisers=(f"{self.struct}({given})",), explicit=True,
+            "", self.struct, (argument,), tuple(body), (where,), (f"{self.struct}({given})",), explicit=True,
             side="cuda",
         )  # fmt: skip
         return [
             "  // What a kernel gets passed, whatever the dispatch, so that its source is the same for all of them.\n"
             f"  struct Arguments {{{fields} }};\n",
-            *([queue.STORAGE] if self.counted else []),
+            *([queue.STORAGE] if self.program.schedule.dispatch.queue else []),
             made,
         ]
 
@@ -184,7 +186,7 @@ class _Header:
     def advance(self) -> Sequence[str]:
         """The body of `next()`."""
         if self.counted:
-            return queue.advance(self.program)
+            return queue.shared_out(self.program.schedule.cluster_size)
         printer = Printer({**self.inputs, INDEX: "index"}, {e.id: n for _, n, e in self.invariants})
         return self._assign(printer, self.program.advance)
 
@@ -203,14 +205,16 @@ class _Header:
 
     def walk(self) -> list[Member]:
         """The current index, and the methods that begin, end and advance the worker's walk."""
-        lines, (valid,) = self.method([self.program.valid], {INDEX: "index"})
+        lines, (condition,) = self.method([self.program.valid], {INDEX: "index"})
+        valid = (*lines, f"return {condition};")
+        begun = ["  Index index;  // the current work index\n\n", self.constructor(), *self.launched()]
+        if self.ring is not None:
+            return [*begun, *cancelling.functions(self.program, valid)]
         ask = "Whether there is a current tile. Ask before `tile()`."
         together = (queue.TOGETHER,) if self.counted else ()
         return [
-            "  Index index;  // the current work index\n\n",
-            self.constructor(),
-            *self.launched(),
-            Method("bool", "valid", (), (*lines, f"return {valid};"), (ask,), const=True),
+            *begun,
+            Method("bool", "valid", (), valid, (ask,), const=True),
             Method("void", "next", (), tuple(self.advance()), together),
             Method("Tile", "tile", (), ("return index_to_tile(index);",), const=True, flat=True),
         ]
@@ -229,7 +233,7 @@ class _Header:
         return found
 
     def members(self) -> list[Member]:
-        """Everything in the struct, but what a ring adds."""
+        """Everything in the struct, but a ring and its consumers' handles."""
         program, counted = self.program, self.counted
         tile_lines, coords = self.method(list(program.coords), {INDEX: "i"})
         items_lines, (items,) = self.method([program.items], {})
@@ -237,12 +241,13 @@ class _Header:
         kept += [f"{t} {n};  // computed once" for t, n, _ in self.invariants]
         kept += [f"{t} {n};  // {_what(n)}" for t, n, _ in self.state]
         kept += [f"{t} {n};  // {what}" for t, n, what in queue.MEMBERS if counted]
+        kept += [] if self.ring is None else cancelling.fields(program)
         fields = " ".join(f"{self.coord} {f};" for f in self.fields)
         return [
             f"  using Index = {self.index};\n  struct Tile {{ {fields} }};\n",
-            *([queue.SHARED] if counted else []),
+            *([queue.SHARED] if counted else [] if self.ring is None else [cancelling.shared()]),
             f"\n{methods.indented(kept, 1)}",
-            *(self.walk() if self.ring is None else [self.constructor()]),
+            *self.walk(),
             Method(
                 "Index", "items", (), (*items_lines, f"return {items};"), ("The number of work items.",), const=True
             ),
@@ -273,7 +278,8 @@ class _Header:
 
     def prelude(self) -> str:
         """What the functions call."""
-        return _PRELUDE + (queue.PRELUDE if self.counted else launch_control.PRELUDE if self.ring is not None else "")
+        queued = self.program.schedule.dispatch.queue
+        return _PRELUDE + (queue.PRELUDE if queued else "") + (launch_control.PRELUDE if self.ring is not None else "")
 
     def struct_of(self, inside: str) -> str:
         return f"namespace sched {{\nstruct {self.struct} {{\n{inside}}};\n}}  // namespace sched\n"

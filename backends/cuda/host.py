@@ -15,6 +15,7 @@ import numpy.typing as npt
 from backends.cuda.emitter import header, recording_consumer, safe, struct_name
 from backends.cuda.printer import CTYPE
 from backends.tracing import answers_of
+from sched_compiler.dispatch import ClusterLaunchControl
 from sched_compiler.program import Program
 from sched_compiler.registry import BackendError, ToolMissingError, TraceRequest
 
@@ -33,7 +34,7 @@ def _runner(program: Program, number: int) -> str:
     """A function that follows workers: reads (workers, parameters, worker ids), appends (count, rows) for each."""
     schedule = program.schedule
     size = schedule.cluster_size
-    ring = schedule.dispatch.ring
+    dispatch, ring = schedule.dispatch, schedule.dispatch.ring
     arguments = ["(unsigned)w"] if ring is None else []
     if schedule.dispatch.queue and ring is None:
         arguments += ["&shared[w]", "&counter"]
@@ -56,7 +57,8 @@ def _runner(program: Program, number: int) -> str:
     if ring is not None:
         handle = f"{name}::{recording_consumer(program)}"
         thread = ", 0u" if ring.consumers[0].threads > 1 else ""
-        made = f"const {name} s{'(' + ', '.join(arguments) + ')' if arguments else ''};"
+        given = f"({', '.join(arguments)})" if arguments else ""
+        counter = ", nullptr" if isinstance(dispatch, ClusterLaunchControl) and dispatch.fallback else ""
         return f"""
 static void run{number}([[maybe_unused]] const long long* in, const long long* ids, long long n,
     std::vector<long long>& out) {{
@@ -74,11 +76,22 @@ static void run{number}([[maybe_unused]] const long long* in, const long long* i
     long long count = 0;
     for (unsigned rank = 0; rank < {size}u; ++rank) {{
       count = 0;
-      {made}
+      const {name} s{given};
+      std::vector<{name}::Index> taken;
       for ({handle} w(s, ring{thread}); w.valid(); w.next(), ++count) {{
         const auto t = w.tile();
         {fields}put(out, s.in_bounds(t)); put(out, (long long)w.index); put(out, (long long){inverse});
+        taken.push_back(w.index);
       }}
+      {name}::Shared shared{{}};  // without a ring, the same
+      shared.answers = ring.answers;
+      {name} all{given};
+      all.begin((unsigned)ids[k], &shared{counter});
+      for (const auto index : taken) {{
+        if (!all.valid() || all.index != index) exit(4);
+        all.next();
+      }}
+      if (all.valid()) exit(4);
     }}
     out[head] = count;
   }}

@@ -11,6 +11,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from backends.cuda import ring as device
+from backends.cuda.cancelling import HOST
 from backends.ring import NONE
 from sched_compiler.dispatch import CLUSTERS, HARDWARE_QUEUE, ClusterLaunchControl
 from sched_compiler.program import Program
@@ -26,16 +27,16 @@ PRELUDE = """\
 #endif
 #endif
 """
-_HOST = "!defined(__CUDACC__) && !defined(__CUDACC_RTC__)"
 #: Names that the schedule, the ring and its consumers' handles have for themselves.
 _RING_MEMBER = re.compile(
     r"Ring|Place|place|init|schedule|ring|depth|ctas|none|memory|own|answers|at|elected|thread|tiles|counter|clusters|"
-    r"Index|Tile|index|index_to_tile|in_bounds|items|next|rank|tile|tile_to_index|valid|[kt][0-9]+|p_.*"
+    r"Index|Tile|index|index_to_tile|in_bounds|items|next|rank|tile|tile_to_index|valid|[kt][0-9]+|p_.*|"
+    r"Self|Shared|Arguments|storage|shared|drawn|turn|begin|leader|draw|answer"
 )
 
 
 def free_name(name: str, *taken: str) -> str:
-    """A struct's name that is neither one that the header has for itself nor taken."""
+    """A consumer's name that is neither one that the header has for itself nor taken."""
     return f"{name}_" if name in taken or _RING_MEMBER.fullmatch(name) else name
 
 
@@ -54,6 +55,11 @@ def usage(program: Program, struct: str, arguments: str, names: Sequence[str]) -
     own = f" && blockIdx.x % {found.ring.ctas}u == 0" if found.ring.ctas > 1 else ""
     counter = "counter" if dispatch.fallback else "nullptr"
     lines = [
+        "  for (sched::{0} s(arguments); s.valid(); s.next()) {{ auto t = s.tile(); ... }}",
+        "",
+        "by all threads of the worker, from `sched::{0}::Arguments arguments`: the same kernel as under any dispatch.",
+        "Or, where parts of the kernel walk on their own:",
+        "",
         "  __shared__ sched::{0}::Ring ring;",
         f"  const sched::{{0}} s{f'({arguments})' if arguments else ''};",
         "  ring.init();  // all threads of the cluster",
@@ -72,7 +78,7 @@ def usage(program: Program, struct: str, arguments: str, names: Sequence[str]) -
     when = f"From sm_{HARDWARE_QUEUE} on launch" if dispatch.fallback else "Launch"
     lines += [
         "",
-        "Every consumer takes every item, and walks to the end: a slot is free when all of them have read it.",
+        "Either way, walk to the end. Every consumer takes every item: a slot is free when all of them have read it.",
         f"{when} one cluster{ctas} for each item, along x; others cancel most of them.",
     ]
     if dispatch.fallback:
@@ -92,8 +98,9 @@ def members(program: Program, struct: str, names: Sequence[str]) -> str:
     else:
         least, older = HARDWARE_QUEUE, []
     text = (
-        "\n  // Between the scheduler and the consumers of a cluster; in shared memory.\n"
-        f"  struct Ring {{\n#if {_HOST}\n{_indented(_host(hardware))}"
+        f"\n  using Self = {struct};\n"
+        "  // Between the scheduler and the consumers of a cluster; in shared memory.\n"
+        f"  struct Ring {{\n#if {HOST}\n{_indented(_host(hardware))}"
         f"#elif defined(__CUDA_ARCH__) && __CUDA_ARCH__ < {least * 10}\n"
         f'#error "{struct}: dispatch clc needs sm_{least} or later{"" if dispatch.fallback else ", or a fallback"}"\n'
     )
@@ -106,8 +113,8 @@ def members(program: Program, struct: str, names: Sequence[str]) -> str:
         text += (
             f"  // What consumer `{name}`, {threads} of each CTA, walks with: `valid()`, `tile()`, `next()`.\n"
             f"  struct {name} : Ring::{name} {{\n"
-            f"    const {struct}& tiles;\n"
-            f"    SCHED_DEVICE {name}(const {struct}& tiles_, const Ring& ring_{argument})\n"
+            f"    const Self& tiles;\n"
+            f"    SCHED_DEVICE {name}(const Self& tiles_, const Ring& ring_{argument})\n"
             f"        : Ring::{name}(ring_, tiles_.items(){passed}), tiles(tiles_) {{}}\n"
             f"    SCHED_DEVICE Tile tile() const {{ return tiles.index_to_tile(this->index); }}\n"
             f"  }};\n"

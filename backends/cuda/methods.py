@@ -14,7 +14,8 @@ WIDTH = 160
 #: Where a header's function may be called: on the host too; on the device, or in a host compiler alone; in CUDA only.
 Side: TypeAlias = Literal["everywhere", "device", "cuda"]
 _SPECIFIER: dict[Side, str] = {"everywhere": "SCHED_FUNCTION", "device": "SCHED_DEVICE", "cuda": "__device__"}
-_CUDA = "#if defined(__CUDACC__) || defined(__CUDACC_RTC__)\n"
+#: What is true wherever a compiler of CUDA reads, its pass for the host included.
+CUDA = "#if defined(__CUDACC__) || defined(__CUDACC_RTC__)"
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,7 +87,7 @@ def inline(members: Iterable[Member]) -> str:
     for member in members:
         only = isinstance(member, Method) and member.side == "cuda"
         if only != guarded:
-            text += _CUDA if only else "#endif\n"
+            text += f"{CUDA}\n" if only else "#endif\n"
             guarded = only
         text += member if isinstance(member, str) else member.inline()
     return text + ("#endif\n" if guarded else "")

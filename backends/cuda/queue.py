@@ -88,9 +88,8 @@ def started(program: Program) -> list[str]:
     return body
 
 
-def advance(program: Program) -> list[str]:
-    """The body of `next()`."""
-    size = program.schedule.cluster_size
+def shared_out(size: int) -> list[str]:
+    """The end of the body of `next()`: the leader's item `ahead` reaches all threads of `size` CTAs, and it draws."""
     if size == 1:
         share = ["if (leader()) shared->drawn[turn] = ahead;", "detail::cta_barrier();"]
     else:

@@ -95,9 +95,9 @@ def _init(protocol: Protocol) -> list[str]:
         f"{_FUNCTION} void init() const {{",
         "  if (threadIdx.x + threadIdx.y + threadIdx.z == 0) {",
         *_addresses("place()", one),
-        *_assembly(one, "    "),
+        *assembly(one, "    "),
         "  }",
-        *_assembly(all_, "  "),
+        *assembly(all_, "  "),
         "}",
     ]
 
@@ -108,7 +108,7 @@ def _addresses(place: str, *codes: ptx.Code) -> list[str]:
     return [*lines, *([f"    const unsigned parity = {place}.parity;"] if "parity" in used else [])]
 
 
-def _assembly(code: ptx.Code, indent: str, condition: str = "") -> list[str]:
+def assembly(code: ptx.Code, indent: str, condition: str = "") -> list[str]:
     """One statement, an instruction to a line; its operands are C++ variables of the names in `_OPERANDS`."""
     if not code.lines:
         return []
@@ -135,7 +135,7 @@ def _steps(protocol: Protocol, role: Role, steps: tuple[Step, ...], place: str, 
         code = ptx.step(protocol, role, step, named_barrier)
         codes.append(code)
         elected = "if (elected) " if isinstance(step, Release) and role.threads > 1 else ""
-        lines += _assembly(code, "    ", elected)
+        lines += assembly(code, "    ", elected)
     return [*_addresses(place, *codes), *lines]
 
 

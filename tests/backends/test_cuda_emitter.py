@@ -75,7 +75,7 @@ def test_header_needs_nothing(path: Path) -> None:
     dispatch = program.schedule.dispatch
     own = {"SCHED_FUNCTION", "SCHED_DETAIL"}
     if dispatch.queue:
-        own.add("SCHED_QUEUE" if dispatch.ring is None else "SCHED_DEVICE")
+        own |= {"SCHED_QUEUE"} if dispatch.ring is None else {"SCHED_QUEUE", "SCHED_DEVICE"}
     assert set(re.findall(r"#define (\w+)", text)) == own
     assert emitter.trace_source(program).startswith(text)
     assert max(map(len, text.splitlines())) < 200

@@ -24,6 +24,7 @@ DISPATCHES: dict[str, Any] = {
     "table": {"table": {"indptr": "T"}},
     "list": {"table": {"indptr": "T", "indices": "L"}},
     "dynamic": {"dynamic": {"workers": 5}},
+    "clc": {"clc": {"fallback": "dynamic"}},
 }
 
 

@@ -1,5 +1,10 @@
 // Tile schedule gemm-clc-fallback. Generated: change the spec, not this file.
 //
+//   for (sched::gemm_clc_fallback s(arguments); s.valid(); s.next()) { auto t = s.tile(); ... }
+//
+// by all threads of the worker, from `sched::gemm_clc_fallback::Arguments arguments`: the same kernel as under any dispatch.
+// Or, where parts of the kernel walk on their own:
+//
 //   __shared__ sched::gemm_clc_fallback::Ring ring;
 //   const sched::gemm_clc_fallback s(rank, p_m_tiles);
 //   ring.init();  // all threads of the cluster
@@ -9,7 +14,7 @@
 //   if (threadIdx.x >= 64 && threadIdx.x < 192)
 //     for (sched::gemm_clc_fallback::epilogue w(s, ring, threadIdx.x - 64); w.valid(); w.next()) { auto t = w.tile(); ... }
 //
-// Every consumer takes every item, and walks to the end: a slot is free when all of them have read it.
+// Either way, walk to the end. Every consumer takes every item: a slot is free when all of them have read it.
 // From sm_100 on launch one cluster of 2 CTAs for each item, along x; others cancel most of them.
 // `counter` may be null there. Below, launch any number of clusters; `counter` is in global memory, zero
 // before the first launch, and set back by every launch.
@@ -41,6 +46,55 @@ SCHED_FUNCTION unsigned long long mulhi(unsigned long long a, unsigned long long
 }  // namespace detail
 }  // namespace sched
 #endif
+#ifndef SCHED_QUEUE
+#define SCHED_QUEUE
+namespace sched {
+namespace detail {
+SCHED_FUNCTION bool first_thread() {
+#ifdef __CUDA_ARCH__
+  return (threadIdx.x | threadIdx.y | threadIdx.z) == 0;
+#else
+  return true;
+#endif
+}
+SCHED_FUNCTION unsigned long long draw(unsigned long long* counter) {
+#ifdef __CUDA_ARCH__
+  return atomicAdd(counter, 1ull);
+#else
+  return (*counter)++;
+#endif
+}
+SCHED_FUNCTION void cta_barrier() {
+#ifdef __CUDA_ARCH__
+  __syncthreads();
+#endif
+}
+// Every thread of the cluster waits for the others, and sees what they wrote.
+SCHED_FUNCTION void cluster_barrier() {
+#ifdef __CUDA_ARCH__
+  asm volatile("barrier.cluster.arrive.release;\n\tbarrier.cluster.wait.acquire;" ::: "memory");
+#endif
+}
+// Writes to the same place of the shared memory of CTA `rank` of this cluster.
+template <typename T>
+SCHED_FUNCTION void cluster_store(T* place, T value, unsigned rank) {
+#ifdef __CUDA_ARCH__
+  const unsigned own = (unsigned)__cvta_generic_to_shared(place);
+  unsigned other;
+  asm("mapa.shared::cluster.u32 %0, %1, %2;" : "=r"(other) : "r"(own), "r"(rank));
+  if (sizeof(T) == 4) {
+    asm volatile("st.shared::cluster.u32 [%0], %1;" ::"r"(other), "r"((unsigned)value) : "memory");
+  } else {
+    asm volatile("st.shared::cluster.u64 [%0], %1;" ::"r"(other), "l"((unsigned long long)value) : "memory");
+  }
+#else
+  (void)rank;
+  *place = value;
+#endif
+}
+}  // namespace detail
+}  // namespace sched
+#endif
 #ifndef SCHED_DEVICE
 #if defined(__CUDACC__) || defined(__CUDACC_RTC__)
 #define SCHED_DEVICE __device__ __forceinline__
@@ -52,6 +106,13 @@ namespace sched {
 struct gemm_clc_fallback {
   using Index = unsigned;
   struct Tile { int m; int n; };
+  struct Shared {
+    alignas(16) unsigned char memory[24];  // an answer, and its barrier
+    Index drawn[2];
+#if !defined(__CUDACC__) && !defined(__CUDACC_RTC__)
+    const unsigned* answers;  // the CTA ids that the queue answers, 4294967295 at last
+#endif
+  };
 
   unsigned rank;  // this CTA's rank in its cluster
   unsigned p_m_tiles;  // run-time parameter
@@ -59,6 +120,11 @@ struct gemm_clc_fallback {
   unsigned k1;  // computed once
   unsigned k2;  // computed once
   unsigned k3;  // computed once
+  Shared* shared;  // in shared memory
+  unsigned* counter;  // below sm_100: in global memory, zero before the first launch
+  unsigned turn;  // which slot is next, and the parity of the answer's barrier
+  Index index;  // the current work index
+
   SCHED_FUNCTION gemm_clc_fallback(unsigned rank_, unsigned p_m_tiles_) : rank(rank_), p_m_tiles(p_m_tiles_) {
     k0 = ((p_m_tiles + 1u) >> 1u) * 24u;
     const unsigned t0 = (p_m_tiles + 1u) >> 1u;
@@ -66,6 +132,145 @@ struct gemm_clc_fallback {
     const unsigned t1 = (p_m_tiles + 1u) >> 1u;
     k2 = (((t1 > 1u ? t1 : 1u) + 3u) >> 2u) - 1u;
     k3 = 4294967295u / k1;
+  }
+  // What a kernel gets passed, whatever the dispatch, so that its source is the same for all of them.
+  struct Arguments { unsigned p_m_tiles; unsigned* counter; };
+#if defined(__CUDACC__) || defined(__CUDACC_RTC__)
+  static __device__ Shared* storage() {
+    __shared__ Shared shared;
+    return &shared;
+  }
+  // In a grid along x; under a queue, by all threads of the CTA, and once in a kernel.
+  __device__ explicit gemm_clc_fallback(const Arguments& given) : gemm_clc_fallback(blockIdx.x % 2u, given.p_m_tiles) {
+    begin(blockIdx.x / 2u, storage(), given.counter);
+  }
+#endif
+  // The worker's number, the same memory for all threads of a CTA, and the counter.
+  SCHED_DEVICE void begin(unsigned worker, Shared* shared_, unsigned* counter_) {
+    index = worker;
+    turn = 0;
+    shared = shared_;
+    counter = counter_;
+#if defined(__CUDACC__) || defined(__CUDACC_RTC__)
+    if (leader()) {
+      const unsigned full = (unsigned)__cvta_generic_to_shared(shared->memory) + 16u;
+      asm volatile(
+          "mbarrier.init.shared::cta.b64 [%0 + 0], 1; "
+          "fence.mbarrier_init.release.cluster;" :  : "r"(full) : "memory");
+    }
+#endif
+    draw();
+    detail::cluster_barrier();
+  }
+  // Whether there is a current tile. Ask before `tile()`.
+  SCHED_FUNCTION bool valid() const {
+    return index < k0;
+  }
+  // All threads of the worker call this together.
+  SCHED_DEVICE void next() {
+    if (!valid()) return;
+    const Index ahead = leader() ? answer() : 0;
+    if (leader()) {
+      for (unsigned r = 0; r < 2u; ++r) detail::cluster_store(&shared->drawn[turn], ahead, r);
+    }
+    detail::cluster_barrier();
+    index = shared->drawn[turn];
+    turn ^= 1u;
+    draw();
+  }
+  SCHED_FUNCTION Tile tile() const { return index_to_tile(index); }
+  SCHED_DEVICE bool leader() const {
+#if defined(__CUDACC__) || defined(__CUDACC_RTC__)
+    return blockIdx.x % 2u == 0 && detail::first_thread();
+#else
+    return true;
+#endif
+  }
+  // The leader asks for an item, but not again after the answer that there is none.
+  SCHED_DEVICE void draw() {
+#if defined(__CUDACC__) || defined(__CUDACC_RTC__)
+    if (!leader() || !valid()) return;
+    const unsigned slots = (unsigned)__cvta_generic_to_shared(shared->memory);
+    const unsigned full = (unsigned)__cvta_generic_to_shared(shared->memory) + 16u;
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ < 1000
+    const unsigned items = (unsigned)this->items();
+    const unsigned clusters = gridDim.x / 2u;
+    asm volatile(
+        "{ "
+        ".reg .pred draws; "
+        ".reg .pred wins; "
+        ".reg .pred last; "
+        ".reg .b32 answer; "
+        ".reg .b32 number; "
+        ".reg .b32 next; "
+        "mov.b32 answer, 4294967295; "
+        "setp.gt.u32 draws, %3, %4; "
+        "@!draws bra answered; "
+        "atom.relaxed.gpu.global.add.u32 number, [%2], 1; "
+        "add.u32 next, %4, number; "
+        "setp.lt.u32 wins, next, %3; "
+        "@wins mov.b32 answer, next; "
+        "add.u32 number, number, 1; "
+        "setp.eq.u32 last, number, %3; "
+        "@last st.relaxed.gpu.global.u32 [%2], 0; "
+        "answered: "
+        "st.shared::cta.v4.b32 [%0], {answer, answer, answer, answer}; "
+        "mbarrier.arrive.release.cta.shared::cta.b64 _, [%1]; "
+        "}" :  : "r"(slots), "r"(full), "l"(counter), "r"(items), "r"(clusters) : "memory");
+#else
+    asm volatile("mbarrier.arrive.expect_tx.relaxed.cta.shared::cta.b64 _, [%0], 16;" :  : "r"(full) : "memory");
+    asm volatile("clusterlaunchcontrol.try_cancel.async.shared::cta.mbarrier::complete_tx::bytes.b128 [%0], [%1];" :  : "r"(slots), "r"(full) : "memory");
+#endif
+#endif
+  }
+  // What the leader asked for.
+  SCHED_DEVICE Index answer() {
+#if defined(__CUDACC__) || defined(__CUDACC_RTC__)
+    const unsigned slots = (unsigned)__cvta_generic_to_shared(shared->memory);
+    const unsigned full = (unsigned)__cvta_generic_to_shared(shared->memory) + 16u;
+    const unsigned parity = turn;
+    unsigned index;
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ < 1000
+    asm volatile(
+        "{ "
+        ".reg .pred complete; "
+        "again: "
+        "mbarrier.try_wait.parity.acquire.cta.shared::cta.b64 complete, [%0], %1; "
+        "@!complete bra again; "
+        "}" :  : "r"(full), "r"(parity) : "memory");
+    asm volatile(
+        "{ "
+        ".reg .b32 same0; "
+        ".reg .b32 same1; "
+        ".reg .b32 same2; "
+        "ld.shared::cta.v4.b32 {%0, same0, same1, same2}, [%1]; "
+        "}" : "=r"(index) : "r"(slots) : "memory");
+    asm volatile("fence.proxy.async.shared::cta;" :  :  : "memory");
+#else
+    asm volatile(
+        "{ "
+        ".reg .pred complete; "
+        "again: "
+        "mbarrier.try_wait.parity.acquire.cta.shared::cta.b64 complete, [%0], %1; "
+        "@!complete bra again; "
+        "}" :  : "r"(full), "r"(parity) : "memory");
+    asm volatile(
+        "{ "
+        ".reg .b128 response; "
+        ".reg .pred given; "
+        "ld.shared::cta.b128 response, [%1]; "
+        "clusterlaunchcontrol.query_cancel.is_canceled.pred.b128 given, response; "
+        "mov.b32 %0, 4294967295; "
+        "@given clusterlaunchcontrol.query_cancel.get_first_ctaid::x.b32.b128 %0, response; "
+        "}" : "=r"(index) : "r"(slots) : "memory");
+    asm volatile("fence.proxy.async.shared::cta;" :  :  : "memory");
+    if (index != 4294967295u) index /= 2u;
+#endif
+#else
+    unsigned index = *shared->answers++;
+    if (index != 4294967295u) index /= 2u;
+#endif
+    return index == 4294967295u ? items() : (Index)index;
   }
   // The number of work items.
   SCHED_FUNCTION Index items() const {
@@ -92,6 +297,7 @@ struct gemm_clc_fallback {
     return t2;
   }
 
+  using Self = gemm_clc_fallback;
   // Between the scheduler and the consumers of a cluster; in shared memory.
   struct Ring {
 #if !defined(__CUDACC__) && !defined(__CUDACC_RTC__)
@@ -516,15 +722,15 @@ struct gemm_clc_fallback {
   };
   // What consumer `mma`, one thread of each CTA, walks with: `valid()`, `tile()`, `next()`.
   struct mma : Ring::mma {
-    const gemm_clc_fallback& tiles;
-    SCHED_DEVICE mma(const gemm_clc_fallback& tiles_, const Ring& ring_)
+    const Self& tiles;
+    SCHED_DEVICE mma(const Self& tiles_, const Ring& ring_)
         : Ring::mma(ring_, tiles_.items()), tiles(tiles_) {}
     SCHED_DEVICE Tile tile() const { return tiles.index_to_tile(this->index); }
   };
   // What consumer `epilogue`, 128 threads of each CTA, walks with: `valid()`, `tile()`, `next()`.
   struct epilogue : Ring::epilogue {
-    const gemm_clc_fallback& tiles;
-    SCHED_DEVICE epilogue(const gemm_clc_fallback& tiles_, const Ring& ring_, unsigned thread_)
+    const Self& tiles;
+    SCHED_DEVICE epilogue(const Self& tiles_, const Ring& ring_, unsigned thread_)
         : Ring::epilogue(ring_, tiles_.items(), thread_), tiles(tiles_) {}
     SCHED_DEVICE Tile tile() const { return tiles.index_to_tile(this->index); }
   };
