@@ -21,7 +21,15 @@ from sched_compiler.diagnostics import Diagnostic, Span, SpecError
 from sched_compiler.dispatch import CLUSTERS, HARDWARE_QUEUE, ClusterLaunchControl
 from sched_compiler.files import Files, normal
 from sched_compiler.loader import LoadedSpec
-from sched_compiler.manifest import SCHEMA, kernel_parameters, manifest, misplaced, of_library, table_digest, trace_parameters
+from sched_compiler.manifest import (
+    SCHEMA,
+    kernel_parameters,
+    manifest,
+    misplaced,
+    of_library,
+    table_digest,
+    trace_parameters,
+)
 from sched_compiler.program import generation
 from sched_compiler.registry import (
     Backend,

@@ -9,8 +9,10 @@ from __future__ import annotations
 import ctypes
 import functools
 import hashlib
+import os
 import re
 from collections.abc import Iterable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Literal
 
@@ -33,6 +35,8 @@ LINKED_OPTIONS: dict[Literal["object", "ltoir"], tuple[str, ...]] = {
 
 #: What NVRTC calls each result.
 _RESULTS = {"cubin": "CUBIN", "object": "CUBIN", "ltoir": "LTOIR", "ptx": "PTX"}
+#: Of Linux's unshare(2): the working directory, which needs no privilege.
+_CLONE_FS = 0x200
 _DISTRIBUTION = "nvidia-cuda-nvrtc"
 _MESSAGE = re.compile(
     r"^(?P<file>[^\n]*)\((?P<line>[0-9]+)\): (?P<kind>(?:catastrophic )?error|warning)(?: #[0-9]+(?:-D)?)?: "
@@ -109,11 +113,20 @@ def compile_object(source: str, name: str, arch: str, folders: tuple[str, ...]) 
 def compile_library(source: str, name: str, arch: str, emit: Literal["object", "ltoir"]) -> Compiled:
     """Compile CUDA C++ into what is still to be linked: an object (a relocatable cubin), or LTO-IR.
 
-    The result is a function of the arguments and the installed NVRTC alone. Raises ToolchainError and ToolMissing.
+    The result is a function of the arguments and the installed NVRTC alone. NVRTC writes the working directory into
+    LTO-IR, so the compile has a thread with one of its own, the root; where the system refuses that (a container may),
+    LTO-IR depends on the directory too. Raises ToolchainError and ToolMissing.
     """
     require_architecture(arch)
     options = (*OPTIONS, *LINKED_OPTIONS[emit], f"--gpu-architecture={arch}", _seed(source, {}))
-    return _run(source, name, options, emit)
+    with ThreadPoolExecutor(1, initializer=_leave) as thread:
+        return thread.submit(_run, source, name, options, emit).result()
+
+
+def _leave() -> None:
+    """Give this thread a working directory of its own, the root."""
+    if ctypes.CDLL(None).unshare(_CLONE_FS) == 0:
+        os.chdir("/")
 
 
 def compile_with_headers(

@@ -109,6 +109,16 @@ def test_a_library_is_described_and_has_no_kernel() -> None:
     assert manifest["schedule"] == driver.describe(driver.check(spec("dynamic")))
 
 
+@pytest.mark.parametrize("emit", EMITS)
+def test_bytes_do_not_depend_on_the_working_directory(
+    emit: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    first = built(spec("dynamic"), emit)
+    monkeypatch.chdir(tmp_path)
+    assert built(spec("dynamic"), emit) == first
+    assert Path.cwd() == tmp_path
+
+
 def newer_than_nvcc() -> str | None:
     """Why nvcc's linker does not take what NVRTC makes here."""
     said = subprocess.run(["nvcc", "--version"], capture_output=True, text=True, check=True).stdout
