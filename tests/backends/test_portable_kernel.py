@@ -10,11 +10,12 @@ import pytest
 
 from backends.cuda import emitter
 from backends.toolchain import nvrtc
+from sched_compiler.driver import CompileRequest, compile_spec
 from sched_compiler.program import Program
 from tests.backends.test_cuda_emitter import needs_cxx
 from tests.backends.test_ring import letters
 from tests.support.engines import Case, assert_engines_agree
-from tests.support.linked import DISPATCHES, included, instructions, kernel, program, spec
+from tests.support.linked import DISPATCHES, ENTRY, included, instructions, kernel, program, spec
 
 ARCHITECTURES = ["sm_90a", "sm_100a", "sm_120a"]
 
@@ -43,6 +44,37 @@ def test_a_schedule_has_one_name_under_every_dispatch(name: str) -> None:
     for text in texts:
         source = emitter.header(program(text)) + kernel().replace("sched::tiles", f"sched::{own}")
         assert nvrtc.compile(source, "k.cu", "sm_100a", "ptx").blob
+
+
+@pytest.mark.parametrize("arch", ARCHITECTURES)
+def test_one_source_is_the_kernel_of_specs_of_every_dispatch(arch: str) -> None:
+    """Their manifests differ in what is passed and launched; the struct is as large as they say, or it is refused."""
+    source = f"#include <sched/tiles.cuh>\n{kernel()}"
+    passed = {}
+    for dispatch in DISPATCHES:
+        form = json.loads(spec(dispatch))
+        own = {"source": "k.cu", "entry": ENTRY, "block": 64, "arguments": [{"visits": "u32*"}, {"tiles": "schedule"}]}
+        request = CompileRequest(json.dumps({**form, "kernel": own}), "x.yaml", arch, files={"k.cu": source})
+        manifest: dict[str, Any] = dict(compile_spec(request).manifest)
+        assert manifest["entry"] == ENTRY
+        passed[dispatch] = [field["type"] for field in manifest["parameters"][1]["fields"]]
+        if dispatch == "clc":
+            grid = "$workers" if arch == "sm_90a" else "m_tiles * 7"
+            assert manifest["launch"]["grid"] == [grid, "1", "1"]
+    assert passed["static"] == ["u32"]
+    assert passed["dynamic"] == ["u32", "u64*"]
+    assert passed["clc"] == ["u32", "u32*"]
+
+
+@pytest.mark.parametrize("emit", ["ltoir", "object", "header"])
+def test_the_library_of_a_spec_with_a_kernel_is_its_schedule_s(emit: Any) -> None:
+    form = json.loads(spec("static"))
+    own = {"source": "absent.cu", "entry": ENTRY, "block": 64, "arguments": [{"tiles": "schedule"}]}
+    text = json.dumps({**form, "kernel": own})
+    assert (
+        compile_spec(CompileRequest(text, "x.yaml", "sm_90a", emit=emit)).blob
+        == compile_spec(CompileRequest(spec("static"), "x.yaml", "sm_90a", emit=emit)).blob
+    )
 
 
 def arguments(made: Program) -> str:
