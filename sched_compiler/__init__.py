@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from sched_compiler.launching import Kernel, LaunchError, LaunchFault, load
     from sched_compiler.loader import LoadedSpec
     from sched_compiler.traces import Trace
+    from sched_compiler.ragged import triples
 
 _WHERE = {
     "Artifact": "artifact", "Emit": "artifact",
@@ -41,12 +42,13 @@ _WHERE = {
     "Kernel": "launching", "LaunchError": "launching", "LaunchFault": "launching", "load": "launching",
     "LoadedSpec": "loader",
     "Trace": "traces",
+    "triples": "ragged",
 }  # fmt: skip
 
 __all__ = [
     "CODES", "Artifact", "CheckReport", "Checked", "CompileRequest", "Diagnostic", "Emit", "Kernel", "LaunchError",
     "LaunchFault", "LoadedSpec", "Span", "SpecError", "Trace", "artifact_key", "capabilities", "check", "check_text",
-    "compile_spec", "emit_launcher", "emit_text", "expand", "load", "trace", "validate_tables",
+    "compile_spec", "emit_launcher", "emit_text", "expand", "load", "trace", "triples", "validate_tables",
 ]  # fmt: skip
 
 
