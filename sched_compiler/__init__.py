@@ -29,8 +29,8 @@ if TYPE_CHECKING:
     from sched_compiler.launcher import emit_launcher
     from sched_compiler.launching import Kernel, LaunchError, LaunchFault, load
     from sched_compiler.loader import LoadedSpec
-    from sched_compiler.traces import Trace
     from sched_compiler.ragged import triples
+    from sched_compiler.traces import Trace
 
 _WHERE = {
     "Artifact": "artifact", "Emit": "artifact",

@@ -16,7 +16,7 @@ def triples(lengths: Sequence[int] | npt.NDArray[np.integer], heads: int, tile: 
 ]:  # fmt: skip
     """Tiles of `tile` rows of each head of each batch of `lengths` rows, in this order, dealt out in contiguous ranges.
 
-    Gives `b_indices`, `h_indices` and `q_indices`, one element for each tile, and `tiles_indptr`, `workers + 1` elements:
+    Gives `b_indices`, `h_indices`, `q_indices`, with one element for each tile, and `tiles_indptr` with `workers + 1`:
     worker w takes tiles `tiles_indptr[w]` to below `tiles_indptr[w + 1]`. No worker gets more rows than its share and
     one tile; a batch's last tile may be short, and a batch of no rows has none. Raises ValueError for a negative length
     or number of heads, a tile or number of workers below 1, and for 2^31 tiles or more.

@@ -39,7 +39,7 @@ __device__ __forceinline__ void copy_inside(
 }
 
 extern "C" __global__ void __launch_bounds__(THREADS)
-gemm(const bf16* A, const bf16* B, bf16* C, int M, int N, int K, sched::gemm::Arguments tiles) {
+bf16_gemm(const bf16* A, const bf16* B, bf16* C, int M, int N, int K, sched::gemm::Arguments tiles) {
   extern __shared__ __align__(128) unsigned char shared[];
   const auto s_a = make_tensor(make_smem_ptr((bf16*)shared), SharedA{});
   const auto s_b = make_tensor(make_smem_ptr((bf16*)shared + cosize_v<SharedA>), SharedB{});

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
+
 import numpy as np
 import pytest
 from hypothesis import given
@@ -36,7 +38,9 @@ with:
     tile=st.integers(1, 70),
     workers=st.integers(1, 40),
 )
-def test_every_tile_is_listed_once_and_the_work_is_even(lengths: list[int], heads: int, tile: int, workers: int) -> None:
+def test_every_tile_is_listed_once_and_the_work_is_even(
+    lengths: list[int], heads: int, tile: int, workers: int
+) -> None:
     tables = triples(lengths, heads, tile, workers)
     listed = list(zip(*(tables[f"{axis}_indices"].tolist() for axis in "bhq"), strict=True))
     assert listed == [
@@ -45,7 +49,7 @@ def test_every_tile_is_listed_once_and_the_work_is_even(lengths: list[int], head
     assert not validate_tables(check(SPEC), tables, {"items": len(listed), "workers": workers})
     work = np.array([min(tile, lengths[b] - q * tile) for b, _, q in listed], dtype=np.int64)
     indptr = tables["tiles_indptr"]
-    shares = [work[begin:end].sum() for begin, end in zip(indptr[:-1], indptr[1:], strict=True)]
+    shares = [work[begin:end].sum() for begin, end in pairwise(indptr)]
     assert max(shares) <= work.sum() / workers + tile
     assert {t.dtype for t in tables.values()} == {np.dtype(np.int32)}
 

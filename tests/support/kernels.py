@@ -38,9 +38,8 @@ def compiled(source: str, headers: Mapping[str, str], entry: str, directory: Pat
     begin = '#include "cuda_on_host.hpp"\n#line 1 "kernel.cu"\n'
     kernel.write_text(f"{begin}{source}\nint main() {{ return host::main({entry}); }}\n", encoding="utf-8")
     options = ["-std=c++17", "-O1", "-fsanitize=address", "-Wno-attributes", f"-I{HERE}", f"-I{directory}"]
-    done = subprocess.run(
-        [compiler, *options, "-o", str(program), str(kernel)], capture_output=True, text=True, timeout=DEADLINE, check=False
-    )
+    command = [compiler, *options, "-o", str(program), str(kernel)]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=DEADLINE, check=False)
     assert done.returncode == 0, done.stderr
     return program
 
@@ -68,7 +67,9 @@ def launch(program: Path, grid: tuple[int, int], threads: int, arguments: Sequen
     parts += [_part(True, array.tobytes()) for k, array in arrays.items() if k >= len(arguments)]
     given = struct.pack("<4I", *grid, threads, len(parts)) + b"".join(parts)
     environment = {**os.environ, "ASAN_OPTIONS": "detect_leaks=0:detect_stack_use_after_return=0"}
-    done = subprocess.run([str(program)], input=given, capture_output=True, timeout=DEADLINE, check=False, env=environment)
+    done = subprocess.run(
+        [str(program)], input=given, capture_output=True, timeout=DEADLINE, check=False, env=environment
+    )
     assert done.returncode == 0, done.stderr.decode(errors="replace")
     offset = 0
     for _, array in sorted(arrays.items()):

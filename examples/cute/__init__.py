@@ -1,0 +1,1 @@
+"""An example: README.md says what it shows."""
