@@ -328,7 +328,7 @@ def run(directory: Path) -> None:
     kernels = [gpu.kernel(directory, v) for v in listed]
     print(f"{gpu.name}: {right(gpu, kernels)} results are right, and for each shape all of the same bits", flush=True)
     library = peer(gpu)
-    results = []
+    results: list[dict[str, Any]] = []
     for shape in SHAPES:
         works = {f"{v['order']}, {v['dispatch']}": kernel for v, kernel in zip(listed, kernels, strict=True)}
         if library is not None:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import sys
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import torch
@@ -29,7 +30,7 @@ def main() -> int:
     queries = torch.randn((len(lengths), HEADS, DIM), device="cuda")
     scores = torch.full((int(begins[-1]), HEADS), torch.nan, device="cuda")
     workers = torch.cuda.get_device_properties().multi_processor_count
-    tables = triples(lengths, HEADS, ROWS, workers)
+    tables: dict[str, Any] = {**triples(lengths, HEADS, ROWS, workers)}
     items = len(tables["b_indices"])
     kernel(
         keys=keys, queries=queries, scores=scores, begins=torch.from_numpy(begins).cuda(), heads=HEADS, dim=DIM,

@@ -1,7 +1,7 @@
 // C = A * B^T in bf16 on tensor cores: A is M x K, B is N x K, C is M x N, row-major, any sizes.
 //
-// Which tiles a block computes, and in which order, is the schedule's: this source is the same for every order, and for
-// static, table and dynamic dispatch. Blocks of 256 threads with STAGES * 48 KiB of dynamic shared memory.
+// Which tiles a block computes, and in which order, is the schedule's: this source is the same for every order and every
+// dispatch. Blocks of 256 threads with STAGES * 48 KiB of dynamic shared memory.
 #include <sched/gemm.cuh>
 
 #include "tile.cuh"

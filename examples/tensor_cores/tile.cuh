@@ -11,9 +11,6 @@ constexpr int A_BYTES = BM * BK * 2, STAGE_BYTES = A_BYTES + BN * BK * 2;
 
 // -- instructions ----------------------------------------------------------------------------------------------------
 
-// Of the THREADS threads of a tile; a block may have others, and schedules use the first few barriers.
-__device__ __forceinline__ void barrier() { asm volatile("bar.sync 8, %0;" ::"n"(THREADS) : "memory"); }
-
 // 16 bytes from global to shared memory, both aligned to 16, where `wanted`; zeros, and nothing read, unless `inside`.
 __device__ __forceinline__ void copy_async(bool wanted, unsigned to, const bf16* from, bool inside) {
   asm volatile(
@@ -106,13 +103,13 @@ struct Rows {
 
 // -- the tile --------------------------------------------------------------------------------------------------------
 
-// Tile (m, n), by the THREADS threads of a block from number FIRST on, all of them together. STAGES steps of K are in
-// `shared` at a time: STAGES * STAGE_BYTES bytes, aligned to 128.
-template <int STAGES, int FIRST = 0>
+// Tile (m, n), by all THREADS threads of a block together. STAGES steps of K are in `shared` at a time: STAGES *
+// STAGE_BYTES bytes, aligned to 128.
+template <int STAGES>
 __device__ __forceinline__ void compute_tile(
     int m, int n, const bf16* A, const bf16* B, bf16* C, int M, int N, int K, unsigned char* shared) {
   const unsigned stages = (unsigned)__cvta_generic_to_shared(shared);
-  const unsigned thread = threadIdx.x - FIRST;
+  const unsigned thread = threadIdx.x;
   const int lane = thread % 32, wm = thread / 32 / WARPS_N * WM, wn = thread / 32 % WARPS_N * WN;
   const int m0 = m * BM, n0 = n * BN, steps = K / BK + (K % BK != 0);
   const bool pairs = N % 2 == 0 && (size_t)C % 4 == 0;  // whether two columns can be stored at once
@@ -140,7 +137,7 @@ __device__ __forceinline__ void compute_tile(
   }
   for (int step = 0; step < steps; ++step) {
     wait<STAGES - 2>();
-    barrier();  // this step's copies are there, and everyone has read what the next ones overwrite
+    __syncthreads();  // this step's copies are there, and everyone has read what the next ones overwrite
     fetch_unaligned(step + STAGES - 1);
     const unsigned a_tile = stages + step % STAGES * STAGE_BYTES, b_tile = a_tile + A_BYTES;
 #pragma unroll
@@ -161,7 +158,7 @@ __device__ __forceinline__ void compute_tile(
     }
   }
   wait<0>();
-  barrier();  // the next tile's copies go where this one's were read
+  __syncthreads();  // the next tile's copies go where this one's were read
 
 #pragma unroll
   for (int i = 0; i < WM / 16; ++i) {

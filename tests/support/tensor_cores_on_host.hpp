@@ -43,7 +43,6 @@ inline unsigned rounded(float value) {
 }  // namespace tensor_cores
 
 inline unsigned __cvta_generic_to_shared(const void*) { return 0; }
-inline void barrier() { __syncthreads(); }
 
 inline void copy_async(bool wanted, unsigned to, const unsigned short* from, bool inside) {
   if (!wanted) return;
