@@ -131,30 +131,52 @@ __device__ __forceinline__ void compute_tile(
     if (!b_rows.aligned) b_rows.copy_unaligned(to + A_BYTES, step * BK);
   };
 
+  // Operands of a quarter are loaded while the products of the one before are computed: those of B where the last
+  // product with their forerunners has been, those of A, which all products need, beside them.
+  unsigned a[2][WM / 16][4], b[WN / 16][4];
+  const auto load_a = [&](int step, int quarter) {
+    const unsigned tile = stages + step % STAGES * STAGE_BYTES;
+#pragma unroll
+    for (int i = 0; i < WM / 16; ++i)
+      load_matrices(a[quarter % 2][i], tile + place(wm + i * 16 + lane % 16, quarter * 2 + lane / 16));
+  };
+  const auto load_b = [&](int step, int quarter, int j) {
+    const unsigned tile = stages + step % STAGES * STAGE_BYTES + A_BYTES;
+    load_matrices(b[j], tile + place(wn + j * 16 + lane / 16 * 8 + lane % 8, quarter * 2 + lane / 8 % 2));
+  };
+
   for (int step = 0; step < STAGES - 1; ++step) {
     fetch_unaligned(step);
     for (int quarter = 0; quarter < 4; ++quarter) fetch(step, quarter);
   }
+  wait<STAGES - 2>();
+  __syncthreads();
+  if (steps > 0) {
+    load_a(0, 0);
+#pragma unroll
+    for (int j = 0; j < WN / 16; ++j) load_b(0, 0, j);
+  }
   for (int step = 0; step < steps; ++step) {
-    wait<STAGES - 2>();
-    __syncthreads();  // this step's copies are there, and everyone has read what the next ones overwrite
     fetch_unaligned(step + STAGES - 1);
-    const unsigned a_tile = stages + step % STAGES * STAGE_BYTES, b_tile = a_tile + A_BYTES;
 #pragma unroll
     for (int quarter = 0; quarter < 4; ++quarter) {
-      const int chunk = quarter * 2;
-      unsigned a[WM / 16][4], b[WN / 16][4];
-#pragma unroll
-      for (int i = 0; i < WM / 16; ++i)
-        load_matrices(a[i], a_tile + place(wm + i * 16 + lane % 16, chunk + lane / 16));
-#pragma unroll
-      for (int j = 0; j < WN / 16; ++j)
-        load_matrices(b[j], b_tile + place(wn + j * 16 + lane / 16 * 8 + lane % 8, chunk + lane / 8 % 2));
       fetch(step + STAGES - 1, quarter);
+      if (quarter == 3) {
+        wait<STAGES - 2>();
+        __syncthreads();  // the next step's copies are there, and everyone has read what the ones after it overwrite
+      }
+      // past the last step this reads what nothing was copied to, and what nobody uses
+      const int next = quarter == 3 ? step + 1 : step, after = (quarter + 1) % 4;
+      load_a(next, after);
 #pragma unroll
-      for (int i = 0; i < WM / 16; ++i)
+      for (int j = 0; j < WN / 16; ++j) {
 #pragma unroll
-        for (int j = 0; j < WN / 8; ++j) multiply(sums[i][j], a[i], b[j / 2][j % 2 * 2], b[j / 2][j % 2 * 2 + 1]);
+        for (int i = 0; i < WM / 16; ++i)
+#pragma unroll
+          for (int half = 0; half < 2; ++half)
+            multiply(sums[i][j * 2 + half], a[quarter % 2][i], b[j][half * 2], b[j][half * 2 + 1]);
+        load_b(next, after, j);
+      }
     }
   }
   wait<0>();
