@@ -26,7 +26,8 @@ from tests.service.support import COMPILER, alive, until
 
 
 def task(spec: str) -> Message:
-    return {"do": "compile", "text": spec, "file": "spec.yaml", "arch": "sm_90a", "backend": "cuda", "emit": "cubin"}
+    target: Message = {"arch": "sm_90a", "backend": "cuda", "emit": "cubin"}
+    return {"do": "compile", "text": spec, "file": "spec.yaml", "files": {}, **target}
 
 
 @asynccontextmanager
