@@ -45,6 +45,7 @@ CHECKED: tuple[Shape, ...] = (
     (1, 1, 1), (300, 517, 200), (1000, 777, 333), (129, 2049, 72), (128, 256, 0), (0, 256, 64), (2500, 3000, 520),
 )  # fmt: skip
 REPETITIONS, WARM_UP = 7, 2
+SMS = 132  # that the picture takes to run together
 METRICS = {
     "l2_hit_percent": "lts__t_sector_hit_rate.pct",
     "dram_read_bytes": "dram__bytes_read.sum",
@@ -363,7 +364,10 @@ def table(shape: Sequence[int], rows: list[dict[str, Any]]) -> str:
 
 
 def picture(directory: Path, file: Path) -> None:
-    """For each order: the first tiles that run together, what is read from DRAM, and the speed, of the first shape."""
+    """For each order: when tiles run (in orange the first that run together), what is read from DRAM, and the speed.
+
+    Of the shape for which most is read.
+    """
     import matplotlib as mpl
     import matplotlib.pyplot as plt
 
@@ -371,7 +375,7 @@ def picture(directory: Path, file: Path) -> None:
 
     mpl.rcParams["svg.hashsalt"] = "orders"  # the same file from the same numbers
     read = json.loads((directory / "results.json").read_text())
-    result = read["results"][0]
+    result = max(read["results"], key=lambda r: max(row.get("dram_read_bytes", 0) for row in r["rows"]))
     m, n, k = result["shape"]
     rows = {row["name"]: row for row in result["rows"]}
     grid = (-(-m // TILE[0]), -(-n // TILE[1]))
@@ -384,13 +388,16 @@ def picture(directory: Path, file: Path) -> None:
             when[tile[0], tile[1]] = position
         row = rows[f"{order}, static"]
         top, bytes_read, speed = axes[:, column]
-        top.imshow(when, aspect="auto", cmap="viridis")
+        top.imshow(when, aspect="auto", cmap="Greys_r", vmax=1.6 * when.max())
+        top.imshow(np.where(when < SMS, 1.0, np.nan), aspect="auto", cmap="autumn", vmin=0, vmax=2)
         top.set_title(order, fontsize=9)
         top.set_xticks([])
         top.set_yticks([])
         most = max(other.get("dram_read_bytes", 0) for other in rows.values()) / 1e9 or 1
-        bars = ((bytes_read, row.get("dram_read_bytes", 0) / 1e9, most, "GB"),
-                (speed, row["tflops"], max(other["tflops"] for other in rows.values()), "TFLOP/s"))  # fmt: skip
+        bars = (
+            (bytes_read, row.get("dram_read_bytes", 0) / 1e9, most, "GB"),
+            (speed, row["tflops"], max(other["tflops"] for other in rows.values() if "," in other["name"]), "TFLOP/s"),
+        )
         for axis, value, end, unit in bars:
             axis.barh([0], [value], color="#447799")
             axis.set_xlim(0, end)
