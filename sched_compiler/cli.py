@@ -345,9 +345,8 @@ def _emit(arguments: argparse.Namespace) -> int:
     text, file = _read(arguments.spec)
     try:
         if arguments.to == "launcher":
-            result = emit_launcher(
-                CompileRequest(text, file, arguments.arch, directory=str(_directory(arguments.spec)))
-            )
+            directory, include = str(_directory(arguments.spec)), tuple(arguments.include)
+            result = emit_launcher(CompileRequest(text, file, arguments.arch, directory=directory, include=include))
         else:
             result = emit_text(check(text, file, _directory(arguments.spec)), arguments.to, arguments.arch)
     except SpecError as e:
@@ -364,6 +363,8 @@ def _compile(arguments: argparse.Namespace) -> int:
     from sched_compiler.diagnostics import SpecError
     from sched_compiler.driver import CompileRequest, compile_spec
 
+    if arguments.depfile is not None and arguments.output == "-":
+        raise UsageError("--depfile says what a file depends on, and standard output is none")
     if arguments.server is not None:
         from sched_compiler import client
 
@@ -387,30 +388,35 @@ def _compile(arguments: argparse.Namespace) -> int:
     except SpecError as e:
         return _refuse(e, text, file)
     output = arguments.output or f"{artifact.manifest['name']}.{arguments.arch}.{SUFFIXES[artifact.emit]}"
-    _write(output, artifact.blob)
+    # what describes the artifact comes first: where this is interrupted, the artifact is still the old one
+    if arguments.depfile is not None:
+        _write(arguments.depfile, _depfile(output, arguments.spec, artifact.files))
     if output != "-":
         _write(f"{output}.json", (json.dumps(artifact.manifest, indent=2) + "\n").encode())
-    if arguments.depfile is not None:
-        _write(arguments.depfile, _depfile(output, [arguments.spec, *artifact.files]).encode())
+    _write(output, artifact.blob)
     if artifact.warnings:
         _complain(artifact.warnings, {file: text})
     print(f"{output}: {len(artifact.blob)} bytes, sha256 {artifact.manifest['digest']}", file=sys.stderr)
     return OK
 
 
-def _depfile(target: str, files: Sequence[str]) -> str:
-    """A rule for Make and Ninja: what is to be made again when one of these files changes, or is gone."""
-    escapes = str.maketrans({"$": "$$", "#": "\\#", " ": "\\ "})
-    names = [name.translate(escapes) for name in (target, *files)]
-    return f"{names[0]}: {' '.join(names[1:])}\n\n" + "".join(f"{name}:\n" for name in names[1:])
+def _depfile(target: str, spec: str, files: Sequence[str]) -> bytes:
+    from sched_compiler.outputs import depfile
+
+    try:
+        return os.fsencode(depfile(target, [*([] if spec == "-" else [spec]), *files]))
+    except ValueError as e:
+        raise UsageError(f"--depfile cannot hold every path: {e}") from None
 
 
 def _write(name: str, data: bytes) -> None:
+    from sched_compiler.outputs import write_whole
+
     if name == "-":
         sys.stdout.buffer.write(data)
         return
     try:
-        Path(name).write_bytes(data)
+        write_whole(name, data)
     except OSError as e:
         raise UsageError(f"cannot write {name}: {e.strerror}") from None
 

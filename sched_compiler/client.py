@@ -52,7 +52,8 @@ def compile_remotely(server: str, request: CompileRequest) -> Artifact:
     loaded = request.load()
     target = {"arch": request.arch, "backend": request.backend, "emit": request.emit}
     text, content_type, query = _complete(request, loaded), "application/yaml", f"?{urllib.parse.urlencode(target)}"
-    if files := files_of(request, loaded):
+    files, read = files_of(request, loaded)
+    if files:
         text, content_type, query = json.dumps({"spec": text, "files": files, **target}), "application/json", ""
     manifest = _ask(
         f"{server.rstrip('/')}/compile{query}",
@@ -71,7 +72,7 @@ def compile_remotely(server: str, request: CompileRequest) -> Artifact:
         raise UnreachableError(f"{server} sent an artifact with a wrong digest")
     for extra in ("address", "cache"):
         description.pop(extra, None)
-    return Artifact(key, request.emit, blob, description)
+    return Artifact(key, request.emit, blob, description, files=read)
 
 
 def _complete(request: CompileRequest, loaded: LoadedSpec) -> str:

@@ -190,14 +190,18 @@ def _require_arguments(kernel: UserKernel, arch: str, resources: Resources) -> N
     )  # fmt: skip
 
 
-def files_of(request: CompileRequest, loaded: LoadedSpec) -> dict[str, str]:
-    """The texts that a user's kernel is made of, by the paths under which a service takes them. Raises SpecError."""
+def files_of(request: CompileRequest, loaded: LoadedSpec) -> tuple[dict[str, str], tuple[str, ...]]:
+    """What an artifact is made of besides its spec. Raises SpecError.
+
+    First the texts of a user's kernel, by the paths under which a service takes them; then the files of this machine.
+    """
     with tools():
         gathered = _gathered(request, loaded)
-    if gathered is None:
-        return {}
-    specs = {normal(name): gathered.files.text(normal(name)) for name in gathered.spec.schedules or ()}
-    return dict(gathered.texts) | specs
+    texts: dict[str, str] = {}
+    if gathered is not None:
+        texts = {normal(name): gathered.files.text(normal(name)) for name in gathered.spec.schedules or ()}
+        texts |= gathered.texts
+    return texts, _read(request, loaded, gathered)
 
 
 def _read(request: CompileRequest, loaded: LoadedSpec, gathered: KernelFiles | None) -> tuple[str, ...]:

@@ -351,6 +351,26 @@ class TestCompile:
         assert done.stdout[:4] == b"\x7fELF"
         assert not Path("-.json").exists()
 
+    def test_the_artifact_comes_last(self, spec: str, monkeypatch: pytest.MonkeyPatch) -> None:
+        """Where a compile is interrupted, build systems find the old artifact, which is older than what changed."""
+        written: list[str] = []
+        monkeypatch.setattr("sched_compiler.outputs.write_whole", lambda name, data: written.append(name))
+        assert main(["compile", spec, "--arch", "sm_90a", "-o", "x", "--depfile", "d"]) == 0
+        assert written == ["d", "x.json", "x"]
+
+    def test_a_depfile_names_files_alone(self, spec: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+        command = ["compile", "--arch", "sm_90a", "--depfile", "d", "-o"]
+        assert schedc(*command, "x", "-", stdin=GOOD.encode(), cwd=tmp_path).returncode == 0
+        assert Path("d").read_text() == "x:\n\n"
+        Path("d").unlink()
+        assert main([*command, "-", spec]) == 2
+        assert "standard output is none" in capsys.readouterr().err
+        Path("li\nne").mkdir()
+        assert main([*command, "li\nne/x", spec]) == 2
+        assert "line break" in capsys.readouterr().err
+        assert not Path("d").exists()
+        assert not list(Path("li\nne").iterdir())
+
     def test_an_unreachable_server_is_said_once_and_done_without(
         self, spec: str, capsys: pytest.CaptureFixture[str]
     ) -> None:

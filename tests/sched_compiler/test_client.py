@@ -85,6 +85,22 @@ def test_the_artifact_comes_with_its_manifest() -> None:
     assert get["path"] == f"/artifacts/{'a' * 64}"
 
 
+def test_the_artifact_knows_the_files_that_were_sent(tmp_path: Path) -> None:
+    spec = (
+        "{version: 1, name: x, tables: {t: {file: t.json}}, space: {m: 2}, order: {points: {m: t}}, dispatch: single, "
+        "kernel: {source: x.cu, entry: x, block: 32, arguments: [tiles: schedule]}}"
+    )
+    (tmp_path / "inc").mkdir()
+    for name in ("x.h", "inc/y.h"):
+        (tmp_path / name).touch()
+    (tmp_path / "t.json").write_text("[1, 0]")
+    (tmp_path / "x.cu").write_text('#include "x.h"\n#include <y.h>\n')
+    request = CompileRequest(spec, "x", "sm_90a", directory=str(tmp_path), include=(str(tmp_path / "inc"),))
+    with serving(answers((200, manifest()))) as (url, _):
+        files = compile_remotely(url, request).files
+    assert [Path(file).relative_to(tmp_path).as_posix() for file in files] == ["inc/y.h", "t.json", "x.cu", "x.h"]
+
+
 def test_a_service_below_a_path() -> None:
     with serving(answers((200, manifest(address=f"artifacts/{'a' * 64}")))) as (url, seen):
         compile_remotely(f"{url}/schedules/", REQUEST)

@@ -280,6 +280,7 @@ def test_the_command_writes_what_the_artifact_depends_on(
     assert main(command) == 0
     assert Path("out.d").read_text().splitlines()[0] == r"out.cubin: s/spec.yaml inc/far.h s/a\ b.h s/k.cu"
     assert json.loads(Path("out.cubin.json").read_text())["sources"][0]["path"] == "I0/far.h"
+    assert main(["emit", "s/spec.yaml", "--to", "launcher", "-I", "inc", "-o", "launch.h"]) == 0
     Path("inc/far.h").write_text("#error here\n")
     capsys.readouterr()
     assert main(command) == 1
