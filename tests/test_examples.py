@@ -79,7 +79,7 @@ def test_the_demo_fails_where_the_service_cannot_start(tmp_path: Path, monkeypat
 
 def test_the_example_specs_hold() -> None:
     for path in EXAMPLES.rglob("*.yaml"):
-        report = check_text(path.read_text(encoding="utf-8"), str(path))
+        report = check_text(path.read_text(encoding="utf-8"), str(path), path.parent)
         assert report.ok, report
         assert report.diagnostics == ()
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import shutil
 import stat
 import subprocess
 import sys
@@ -13,6 +12,7 @@ from pathlib import Path
 import pytest
 
 from sched_compiler.outputs import depfile, write_whole
+from tests.support.programs import environment, require
 
 # -- whole files ------------------------------------------------------------------------------------------------
 
@@ -107,7 +107,7 @@ build out: make
 
 def runs(command: list[str], folder: Path) -> int:
     """How often the target has been made, after one more build."""
-    done = subprocess.run(command, cwd=folder, capture_output=True, text=True, check=False)
+    done = subprocess.run(command, cwd=folder, env=environment(), capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stdout + done.stderr
     return len((folder / "log").read_text().splitlines())
 
@@ -115,9 +115,7 @@ def runs(command: list[str], folder: Path) -> int:
 @pytest.mark.parametrize("name", NAMES)
 @pytest.mark.parametrize("tool", ["make", "ninja"])
 def test_make_and_ninja_read_every_path(tool: str, name: str, tmp_path: Path) -> None:
-    command = shutil.which(tool)
-    if command is None:
-        pytest.skip(f"{tool} is not installed")
+    require(tool)
     (tmp_path / "Makefile").write_text(MAKE)
     (tmp_path / "build.ninja").write_text(NINJA)
     file = tmp_path / name
@@ -125,19 +123,19 @@ def test_make_and_ninja_read_every_path(tool: str, name: str, tmp_path: Path) ->
     file.touch()
     os.utime(file, (1, 1))
     (tmp_path / "rule.d").write_text(depfile("out", [name]))
-    assert runs([command], tmp_path) == 1
-    assert runs([command], tmp_path) == 1
+    assert runs([tool], tmp_path) == 1
+    assert runs([tool], tmp_path) == 1
     later = (tmp_path / "out").stat().st_mtime + 1
     os.utime(file, (later, later))
-    assert runs([command], tmp_path) == 2
+    assert runs([tool], tmp_path) == 2
     file.unlink()
     os.utime(tmp_path / "out", (later, later))
-    assert runs([command], tmp_path) == 3
+    assert runs([tool], tmp_path) == 3
 
 
-@pytest.mark.skipif(shutil.which("make") is None, reason="make is not installed")
 @pytest.mark.parametrize("name", ["a b", "a$b", "a#b", "a:b", "a\\ b"])
 def test_a_target_is_any_path_too(name: str, tmp_path: Path) -> None:
+    require("make")
     (tmp_path / "in").touch()
     (tmp_path / "rule.d").write_text(depfile(name, ["in"]))
     (tmp_path / "Makefile").write_text("%:\n\techo made >> log; touch '$@'\n-include rule.d\nrule.d Makefile: ;\n")
