@@ -8,9 +8,9 @@ from __future__ import annotations
 import functools
 from collections.abc import Iterable
 from importlib import metadata
-from pathlib import Path
 
 from .errors import ToolMissing
+from .library import header_folder
 
 #: For each bundle the packages that it is made of, and a header of each, by which its folder is found.
 BUNDLES: dict[str, dict[str, str]] = {
@@ -19,12 +19,15 @@ BUNDLES: dict[str, dict[str, str]] = {
     "cutlass": {"nvidia-cutlass": "cute/tensor.hpp"},
 }
 
+#: The extra that brings them all.
+EXTRA = "headers"
+
 
 def versions(names: Iterable[str]) -> tuple[str, ...]:
     """The exact releases that bundles are made of. Raises ToolMissing."""
     found = []
     for distribution, header in _parts(tuple(names)):
-        _folder(distribution, header)
+        header_folder(distribution, header, EXTRA)
         found.append(f"{distribution} {metadata.version(distribution)}")
     return tuple(found)
 
@@ -37,7 +40,7 @@ def header(names: tuple[str, ...], path: str) -> str | None:
     for distribution, first in _parts(names):
         # CUTLASS calls CCCL's headers by the folder that holds them
         inner = path.removeprefix("cccl/") if distribution == "nvidia-cuda-cccl" else path
-        file = _folder(distribution, first) / inner
+        file = header_folder(distribution, first, EXTRA) / inner
         if file.is_file():
             return file.read_text(encoding="utf-8", errors="replace")
     return None
@@ -54,16 +57,3 @@ def missing(names: Iterable[str]) -> ToolMissing | None:
 
 def _parts(names: tuple[str, ...]) -> list[tuple[str, str]]:
     return [part for name in names for part in BUNDLES[name].items()]
-
-
-@functools.cache
-def _folder(distribution: str, header: str) -> Path:
-    """The folder of a package below which its headers are named. Raises ToolMissing."""
-    try:
-        package = metadata.distribution(distribution)
-    except metadata.PackageNotFoundError as error:
-        raise ToolMissing(distribution, "these headers are not installed (the extra `headers`)") from error
-    for file in package.files or ():
-        if file.as_posix().endswith(f"/include/{header}") or file.as_posix().endswith(f"/include/cccl/{header}"):
-            return Path(str(package.locate_file(file))).parents[header.count("/")]
-    raise ToolMissing(distribution, f"{distribution} {package.version} does not hold {header}")

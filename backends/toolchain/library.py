@@ -63,6 +63,22 @@ def find(distribution: str, stem: str) -> Library:
     raise ToolMissing(distribution, f"{distribution} {wheel.version} does not hold {stem}")
 
 
+@functools.cache
+def header_folder(distribution: str, header: str, extra: str) -> Path:
+    """The folder of a wheel below which its headers are named, found by one of them. Raises ToolMissing.
+
+    `extra` is the extra of this project that brings the wheel.
+    """
+    try:
+        wheel = metadata.distribution(distribution)
+    except metadata.PackageNotFoundError as error:
+        raise ToolMissing(distribution, f"its headers are not installed (the extra `{extra}`)") from error
+    for file in wheel.files or ():
+        if file.as_posix().endswith((f"/include/{header}", f"/include/cccl/{header}")):
+            return Path(str(wheel.locate_file(file))).parents[header.count("/")]
+    raise ToolMissing(distribution, f"{distribution} {wheel.version} does not hold {header}")
+
+
 def require_architecture(arch: str) -> None:
     """Refuse what cannot be an architecture's name, before it becomes part of a compiler option."""
     if not _ARCHITECTURE.fullmatch(arch):

@@ -7,10 +7,8 @@ from __future__ import annotations
 
 import functools
 from importlib import metadata
-from pathlib import Path
 
-from .errors import ToolMissing
-from .library import Library, find
+from .library import Library, find, header_folder
 
 DISTRIBUTION = "nvidia-nvshmem-cu13"
 #: A header of each wheel, by which the folder is found that is to be searched for headers.
@@ -40,12 +38,4 @@ def version() -> str:
 
 
 def _folder(distribution: str, header: str) -> str:
-    try:
-        wheel = metadata.distribution(distribution)
-    except metadata.PackageNotFoundError as error:
-        raise ToolMissing(distribution, "NVSHMEM's headers need it (install the extra `nvshmem`)") from error
-    for file in wheel.files or ():
-        path = Path(str(wheel.locate_file(file)))
-        if path.as_posix().endswith(f"/include/{header}") or path.as_posix().endswith(f"/include/cccl/{header}"):
-            return str(path.parents[header.count("/")])
-    raise ToolMissing(distribution, f"{distribution} {wheel.version} does not hold {header}")
+    return str(header_folder(distribution, header, "nvshmem"))
