@@ -18,6 +18,9 @@ Beside: TypeAlias = "Path | Mapping[str, str] | None"
 #: Bytes of one source or header.
 MOST_BYTES = 8 << 20
 
+#: What some editors put before a text.
+_MARK = "\ufeff"
+
 
 class FileError(Exception):
     """A file that cannot be read, and why."""
@@ -42,7 +45,7 @@ class Files:
         if isinstance(self.beside, Mapping):
             for name, text in self.beside.items():
                 if normal(name) == path:
-                    return text
+                    return text.removeprefix(_MARK)
             raise FileError("it was not sent")
         place = self.place(path)
         try:
@@ -57,7 +60,7 @@ class Files:
             raise FileError(f"it is not UTF-8: byte 0x{e.object[e.start]:02x} at offset {e.start}") from None
         except ValueError as e:  # a NUL in its name
             raise FileError(str(e)) from None
-        return text
+        return text.removeprefix(_MARK)
 
     def find(self, path: str) -> str | None:
         """The file at a virtual path; None where there is none, or none that can be read."""

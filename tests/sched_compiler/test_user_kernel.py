@@ -197,6 +197,21 @@ def test_bytes_do_not_depend_on_the_process_or_the_folder(tmp_path: Path) -> Non
     assert len(digests) == 1
 
 
+@pytest.mark.parametrize(
+    "text",
+    [
+        KERNEL.replace("\n", "\r\n"),
+        "\ufeff" + KERNEL,
+        KERNEL + 'const char* const text = R"(\n#include "none.h"\n)";\n'.replace("const char", "__device__ const char"),
+        KERNEL.replace("<sched/gemm.cuh>", '"sched/gemm.cuh"'),
+        '#include "a.h"\n#include "./a.h"\n#include "x/../a.h"\n' + KERNEL,
+    ],
+    ids=["line ends", "mark", "raw string", "quotes", "spellings"],
+)
+def test_texts_as_editors_leave_them(text: str) -> None:
+    compile_spec(request(files={"k.cu": text, "a.h": '#pragma once\n#include "b.h"\n', "b.h": '#include "a.h"\n'}))
+
+
 # -- what is refused ------------------------------------------------------------------------------------------
 
 
