@@ -202,7 +202,7 @@ def test_bytes_do_not_depend_on_the_process_or_the_folder(tmp_path: Path) -> Non
     [
         KERNEL.replace("\n", "\r\n"),
         "\ufeff" + KERNEL,
-        KERNEL + 'const char* const text = R"(\n#include "none.h"\n)";\n'.replace("const char", "__device__ const char"),
+        KERNEL + '__device__ const char* const text = R"(\n#include "none.h"\n)";\n',
         KERNEL.replace("<sched/gemm.cuh>", '"sched/gemm.cuh"'),
         '#include "a.h"\n#include "./a.h"\n#include "x/../a.h"\n' + KERNEL,
     ],
