@@ -54,7 +54,8 @@ def compile_remotely(server: str, request: CompileRequest) -> Artifact:
     text, content_type, query = _complete(request, loaded), "application/yaml", f"?{urllib.parse.urlencode(target)}"
     files, read = files_of(request, loaded)
     if files:
-        text, content_type, query = json.dumps({"spec": text, "files": files, **target}), "application/json", ""
+        body = {"spec": text, "files": files, "include": [f"-I{n}" for n in range(len(request.include))], **target}
+        text, content_type, query = json.dumps(body), "application/json", ""
     manifest = _ask(
         f"{server.rstrip('/')}/compile{query}",
         data=text.encode("utf-8", errors="surrogateescape"),

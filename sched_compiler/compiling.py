@@ -16,6 +16,7 @@ from typing import Any, get_args
 
 from sched_compiler import loader, registry
 from sched_compiler.artifact import LIBRARIES, Artifact, Emit, product_version
+from sched_compiler.build import MOST_SHARED
 from sched_compiler.checking import Checked, check, prove
 from sched_compiler.diagnostics import Diagnostic, Span, SpecError
 from sched_compiler.dispatch import CLUSTERS, HARDWARE_QUEUE, ClusterLaunchControl
@@ -55,8 +56,8 @@ class CompileRequest:
     """What to compile: the spec's text, and what it is to become.
 
     Files that the spec names stand in the folder `directory`, or are `files`, texts by path relative to the spec; with
-    neither, none is read. Headers of a user's kernel are searched in the folders `include` as well. `confined` compiles
-    a user's source in a sandbox, or not at all.
+    neither, none is read. Headers of a user's kernel are searched in the folders `include` as well, which are
+    beginnings of paths where there are `files`. `confined` compiles a user's source in a sandbox, or not at all.
     """
 
     text: str
@@ -72,9 +73,8 @@ class CompileRequest:
     def beside(self) -> Files:
         """Where the files are that the spec names."""
         if self.files is not None:
-            return Files(self.files)
-        folder = None if self.directory is None else Path(self.directory)
-        return Files(folder, tuple(Path(p) for p in self.include))
+            return Files(self.files, self.include)
+        return Files(None if self.directory is None else Path(self.directory), self.include)
 
     def load(self) -> LoadedSpec:
         """The loaded spec. Raises SpecError."""
@@ -160,6 +160,7 @@ def _user_kernel(request: CompileRequest, key: str, checked: Checked, gathered: 
     resources = backend.resources(built.blob, built.entry) if request.emit == "cubin" else None
     if resources is not None:
         _require_arguments(kernel, request.arch, resources)
+        _require_launch(kernel, resources)
     versions = _versions(request, checked.loaded, backend)
     if kernel.source.bundles:
         versions["headers"] = ", ".join(compiler.versions(kernel.source.bundles))
@@ -188,6 +189,29 @@ def _require_arguments(kernel: UserKernel, arch: str, resources: Resources) -> N
         found=f"{parameter['type']}: {parameter['size']} bytes at offset {parameter['offset']}",
         expected=f"{size} bytes at offset {offset}, as compiled",
     )  # fmt: skip
+
+
+def _require_launch(kernel: UserKernel, resources: Resources) -> None:
+    """Refuse a launch that is not the one that the kernel is compiled for. Raises SpecError."""
+    loaded, block, size = kernel.own.loaded, kernel.spec.block, kernel.own.schedule.worker_ctas
+    threads = block[0] * block[1] * block[2]
+    if resources.cluster not in (None, (size, 1, 1)):
+        raise loaded.error(
+            "E076", ("kernel", "entry"), f"{kernel.spec.entry} is compiled for clusters of another shape",
+            found=f"__cluster_dims__{resources.cluster}", expected=f"{size} CTAs along x, as the schedule has them",
+        )  # fmt: skip
+    if resources.required_threads not in (None, block) or threads > (resources.most_threads or threads):
+        most = resources.required_threads or f"at most {resources.most_threads} threads"
+        raise loaded.error(
+            "E076", ("kernel", "block"), f"{kernel.spec.entry} is compiled for another block",
+            found=f"{threads} threads", expected=f"{most}, as the source says",
+        )  # fmt: skip
+    shared = kernel.shared_bytes.lo + resources.static_shared_bytes
+    if shared > MOST_SHARED:
+        raise loaded.error(
+            "E052", ("kernel", "shared_bytes"), "no architecture has so much shared memory for a CTA",
+            found=f"{shared} bytes, {resources.static_shared_bytes} of them static", expected=f"at most {MOST_SHARED}",
+        )  # fmt: skip
 
 
 def files_of(request: CompileRequest, loaded: LoadedSpec) -> tuple[dict[str, str], tuple[str, ...]]:

@@ -1,7 +1,7 @@
 """Where the files are that a spec names: texts that came with it, or folders of this machine.
 
 Files have virtual paths: relative to the spec, with `/` between parts, or below the n-th of the folders that are
-searched besides as `I<n>/...`. So nothing that is compiled knows where on a machine it stood.
+searched besides as `-I<n>/...`. So nothing that is compiled knows where on a machine it stood.
 """
 
 from __future__ import annotations
@@ -23,34 +23,41 @@ _MARK = "\ufeff"
 
 
 class FileError(Exception):
-    """A file that cannot be read, and why."""
+    """A file that cannot be read, and why; `absent` if there is none."""
+
+    def __init__(self, message: str, *, absent: bool = False) -> None:
+        self.absent = absent
+        super().__init__(message)
 
 
 @dataclass(frozen=True)
 class Files:
-    """The files beside a spec, and in the folders `include`."""
+    """The files beside a spec, and in the folders `include`: of this machine, or prefixes of the paths of texts."""
 
     beside: Beside
-    include: tuple[Path, ...] = ()
+    include: tuple[str, ...] = ()
 
     @property
     def roots(self) -> tuple[str, ...]:
         """Where a header is searched: prefixes of virtual paths."""
-        return ("", *(f"I{n}/" for n in range(len(self.include))))
+        names = self.include if isinstance(self.beside, Mapping) else [f"-I{n}" for n in range(len(self.include))]
+        return ("", *(f"{name}/" for name in names))
 
     def text(self, path: str) -> str:
         """The file at a virtual path. Raises FileError."""
         if self.beside is None:
             raise FileError("no files are read here")
         if isinstance(self.beside, Mapping):
-            for name, text in self.beside.items():
-                if normal(name) == path:
-                    return text.removeprefix(_MARK)
-            raise FileError("it was not sent")
+            text = self.beside.get(path)
+            if text is None:
+                text = next((t for name, t in self.beside.items() if normal(name) == path), None)
+            if text is None:
+                raise FileError("it was not sent", absent=True)
+            return text.removeprefix(_MARK)
         place = self.place(path)
         try:
             if not place.is_file():
-                raise FileError("it is no regular file" if place.exists() else "there is no such file")
+                raise FileError("it is no regular file" if place.exists() else "there is no such file", absent=True)
             if place.stat().st_size > MOST_BYTES:
                 raise FileError(f"it is larger than {MOST_BYTES} bytes")
             text = place.read_bytes().decode("utf-8")
@@ -63,11 +70,13 @@ class Files:
         return text.removeprefix(_MARK)
 
     def find(self, path: str) -> str | None:
-        """The file at a virtual path; None where there is none, or none that can be read."""
+        """The file at a virtual path; None where there is none. Raises FileError for one that cannot be read."""
         try:
             return self.text(path)
-        except FileError:
-            return None
+        except FileError as e:
+            if e.absent or self.beside is None:
+                return None
+            raise FileError(f"{self.shown(path)}: {e}") from None
 
     def shown(self, path: str) -> str:
         """A virtual path as the user knows the file."""
@@ -78,8 +87,8 @@ class Files:
         assert isinstance(self.beside, Path)
         head, _, rest = path.partition("/")
         for n, folder in enumerate(self.include):
-            if head == f"I{n}":
-                return folder / rest
+            if head == f"-I{n}":
+                return Path(folder) / rest
         return self.beside / path
 
 

@@ -40,6 +40,9 @@ class Resources:
     static_shared_bytes: int
     local_bytes: int
     offsets: tuple[tuple[int, int], ...]  # (offset, size) of each parameter, in order
+    cluster: tuple[int, int, int] | None = None  # CTAs of a cluster, if they are compiled in
+    required_threads: tuple[int, int, int] | None = None  # of a block, likewise
+    most_threads: int | None = None  # of a block, if there is a bound
 
 
 @dataclass(frozen=True, slots=True)

@@ -68,7 +68,12 @@ def gather(loaded: LoadedSpec, files: Files, compiler: SourceCompiler) -> Kernel
             expected="CUDA C++ in a file beside the spec",
             mend="send it in `files`, by this path" if isinstance(files.beside, Mapping) else None,
         ) from None  # fmt: skip
-    return KernelFiles(loaded, spec, others, name, compiler.gather(name, files.find, files.roots), files)
+    try:
+        texts = compiler.gather(name, files.find, files.roots)
+    except FileError as e:
+        message = f"a header cannot be read: {e}"
+        raise loaded.error("E074", ("kernel", "source"), message, found=spec.source, expected="text in UTF-8") from None
+    return KernelFiles(loaded, spec, others, name, texts, files)
 
 
 def _load(loaded: LoadedSpec, name: str, n: int, files: Files) -> LoadedSpec:
@@ -174,7 +179,7 @@ def _diagnostic(kernel: UserKernel, message: Message) -> Diagnostic:
         return Diagnostic(
             code, text, Span(f"<{message.file[:200]}>", message.line, column, message.line, column + 1), mend=mend
         )
-    lines = content.splitlines() or [""]
+    lines = [line.removesuffix("\r") for line in content.split("\n")]  # as the compiler counts them
     number = min(message.line, len(lines))
     line = lines[number - 1]
     begin = message.column or len(line) - len(line.lstrip()) + 1

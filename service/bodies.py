@@ -19,17 +19,22 @@ from service.problems import REQUEST, ProblemError, fault
 
 DEFAULT_BACKEND, DEFAULT_EMIT = "cuda", "cubin"
 _TARGET_KEYS = ("arch", "backend", "emit")
+_FILE_KEYS = ("files", "include")
 #: Files that may come with a spec, and characters of a path.
 MOST_FILES, MOST_PATH = 256, 400
 
 
 @dataclass(frozen=True, slots=True)
 class SpecText:
-    """A spec as text, the name under which diagnostics speak of it, and the files that came with it, by path."""
+    """A spec as text, the name under which diagnostics speak of it, and the files that came with it, by path.
+
+    Headers are searched below the folders `include` of these paths, too.
+    """
 
     text: str
     file: str
     files: dict[str, str] | None = None
+    include: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,7 +91,7 @@ def parse_job(body: bytes, content_type: str | None, content_encoding: str | Non
                 found=f"query parameter {query[0][0]!r}",
                 mend="move the query's parameters into the JSON object",
             )
-        document = _json_object(body, ("spec", "files", *_TARGET_KEYS))
+        document = _json_object(body, ("spec", *_FILE_KEYS, *_TARGET_KEYS))
         target = {key: value for key in _TARGET_KEYS if (value := document.get(key)) is not None}
         spec = _spec_of(document)
     else:
@@ -103,7 +108,7 @@ def parse_spec(body: bytes, content_type: str | None, content_encoding: str | No
     if query:
         _malformed("/check takes no query parameters", found=f"query parameter {query[0][0]!r}")
     if _is_json(content_type, content_encoding):
-        return _spec_of(_json_object(body, ("spec", "files")))
+        return _spec_of(_json_object(body, ("spec", *_FILE_KEYS)))
     return _yaml_text(body)
 
 
@@ -237,7 +242,7 @@ def _spec_of(document: Mapping[str, object]) -> SpecText:
     else:
         _malformed("'spec' must be an object or YAML text", found="nothing" if spec is None else type(spec).__name__)
     _require_utf8(text.text, text.file, "the spec")
-    return replace(text, files=_files_of(document))
+    return replace(text, files=_files_of(document), include=_include_of(document))
 
 
 def _require_utf8(text: str, file: str, what: str) -> None:
@@ -271,6 +276,19 @@ def _files_of(document: Mapping[str, object]) -> dict[str, str] | None:
             _malformed("a file is text", found=f"{ascii(path)[:80]}: {type(text).__name__}")
         _require_utf8(text, path, "the file")
     return files
+
+
+def _include_of(document: Mapping[str, object]) -> tuple[str, ...]:
+    """The folders of `files` in which headers are searched."""
+    include = document.get("include")
+    if include is None:
+        return ()
+    if not isinstance(include, list) or len(include) > MOST_FILES:
+        _malformed("'include' must be a list of folders", found=type(include).__name__)
+    for folder in include:
+        if not isinstance(folder, str) or not folder or len(folder) > MOST_PATH or not folder.isprintable():
+            _malformed("a folder of 'include' is the beginning of paths in 'files'", found=ascii(folder)[:80])
+    return tuple(folder.rstrip("/") for folder in include)
 
 
 def _single_values(query: Query) -> dict[str, object]:

@@ -57,7 +57,13 @@ _FILES: Document = {
         "additionalProperties": {"type": "string"},
         "maxProperties": MOST_FILES,
         "description": "What the spec names, by path relative to it: a kernel's source, headers, tables, specs.",
-    }
+    },
+    "include": {
+        "type": "array",
+        "items": {"type": "string", "minLength": 1},
+        "maxItems": MOST_FILES,
+        "description": "Folders of `files` in which headers are searched, as by -I.",
+    },
 }
 
 SCHEMAS: dict[str, Document] = {

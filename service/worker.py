@@ -2,7 +2,7 @@
 
 It runs the functions of one module, the *compiler* (`sched_compiler.driver`, unless the server was given another):
 
-    CompileRequest(text, file, arch, backend, emit, files, confined)
+    CompileRequest(text, file, arch, backend, emit, files, include, confined)
     artifact_key(request) -> str          64 lower-case hex digits; raises SpecError
     compile_spec(request) -> Artifact     raises SpecError
     check_text(text, file, files) -> report      .ok, .diagnostics, .as_json()["verdicts"]
@@ -119,7 +119,7 @@ def _do(compiler: Any, task: dict[str, Any]) -> bytes:
         )
     request = compiler.CompileRequest(
         text=task["text"], file=task["file"], arch=task["arch"], backend=task["backend"], emit=task["emit"],
-        files=task["files"], confined=True,
+        files=task["files"], include=tuple(task["include"]), confined=True,
     )  # fmt: skip
     if task["do"] == "key":
         return encode({"answer": "done", "key": compiler.artifact_key(request)})

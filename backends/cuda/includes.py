@@ -65,6 +65,16 @@ def closure(name: str, find: Find, roots: Iterable[str]) -> dict[str, str]:
     return files
 
 
+def absolute(text: str) -> tuple[int, int, str] | None:
+    """Line, column (from 1) and name of the first header that a text names by its place on a machine."""
+    for match in _DIRECTIVE.finditer(text):
+        name = match["quoted"] or match["angled"]
+        if name.startswith("/"):
+            at = match.end("head")
+            return text.count("\n", 0, at) + 1, at - text.rfind("\n", 0, at), name
+    return None
+
+
 def rewritten(name: str, text: str, known: Mapping[str, str], roots: Iterable[str]) -> str:
     """`text`, with every directive that means a file of `known` naming it as it is called there."""
     roots = tuple(roots)
@@ -81,5 +91,11 @@ def _places(name: str, quoted: bool, by: str, roots: tuple[str, ...]) -> list[st
     """Where `by` means a header to be: beside itself, if it is in quotes, then below each of the roots."""
     if name.startswith("/"):
         return []
-    beside = [posixpath.join(posixpath.dirname(by), name)] if quoted else []
-    return [posixpath.normpath(path) for path in (*beside, *(root + name for root in roots))]
+    own = max((root for root in roots if by.startswith(root)), key=len, default="")
+    beside = [own + _plain(posixpath.join(posixpath.dirname(by.removeprefix(own)), name))] if quoted else []
+    return [*beside, *(root + _plain(name) for root in roots)]
+
+
+def _plain(path: str) -> str:
+    """A path below a root, which may also lead above it, without detours."""
+    return posixpath.normpath(path)

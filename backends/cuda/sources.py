@@ -45,12 +45,18 @@ class CudaSources:
         return sandbox.unavailable()
 
     def build(self, source: UserSource, arch: str, emit: Emit, confined: bool) -> BuiltSource:
+        for path, text in source.files.items():
+            if (found := includes.absolute(text)) is not None:
+                line, column, name = found
+                told = f"the header {name[:200]} has an absolute path, which is another file on another machine"
+                mend = "name it relative to this file, or to a folder that is searched (-I)"
+                raise SourceError(told, [Message(path, line, column, True, told, mend)])
         compile_ = sandbox.compile_confined if confined else _compile
         generated, more = _generated(source), set[str]()
         while True:
             texts = generated | _in_memory(source, more)
             request: dict[str, Any] = {
-                "source": texts.pop(source.name),
+                "source": texts[source.name],  # which may include itself
                 "name": source.name,
                 "arch": arch,
                 "emit": emit,
@@ -130,4 +136,6 @@ def _mend(text: str, given: Sequence[str]) -> str | None:
     for name in bundles.BUNDLES:
         if name not in given and bundles.missing([name]) is None and bundles.header((name,), absent[1]) is not None:
             return f"add `headers: [{', '.join((*given, name))}]` to `kernel`"
+    if absent[1].startswith("sched/"):
+        return "headers in `sched/` are made: <sched/NAME.cuh> for the schedules that the spec has, no others"
     return None

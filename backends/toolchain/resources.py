@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from math import prod
+
 from backends.toolchain.cubin import describe
 from sched_compiler.registry import Resources
 
@@ -14,6 +16,9 @@ def resources(cubin: bytes, entry: str) -> Resources:
                 registers=kernel.registers,
                 static_shared_bytes=kernel.static_shared,
                 local_bytes=kernel.local,
+                cluster=kernel.cluster,
+                required_threads=kernel.required_threads,
+                most_threads=None if kernel.max_threads is None else prod(kernel.max_threads),
                 offsets=tuple((p.offset, p.size) for p in sorted(kernel.parameters, key=lambda p: p.index)),
             )
     raise KeyError(entry)

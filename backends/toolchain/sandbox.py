@@ -91,8 +91,9 @@ def _command() -> list[str]:
     bwrap = shutil.which("bwrap")
     assert bwrap is not None
     command = [bwrap, "--unshare-all", "--die-with-parent", "--new-session", "--clearenv", "--cap-drop", "ALL"]
-    for path in _system():
-        command += ["--ro-bind", path, path]
+    libraries = _libraries()
+    for source, target in (*_python(), *libraries):
+        command += ["--ro-bind", source, target]
     for link, target in _links():
         command += ["--symlink", target, link]
     for package in ("backends", "sched_compiler"):  # the latter for the errors that the former raises
@@ -100,21 +101,48 @@ def _command() -> list[str]:
     for source, target in _wheels():
         command += ["--ro-bind", source, target]
     command += ["--dev", "/dev", "--size", str(64 << 20), "--tmpfs", "/tmp", "--chdir", "/tmp"]
-    for name, value in (("PYTHONPATH", "/schedc"), ("HOME", "/tmp"), ("LANG", "C.UTF-8"), ("PATH", "/usr/bin")):
+    folders = ":".join(dict.fromkeys(str(Path(target).parent) for _, target in libraries))
+    environment = {"PYTHONPATH": "/schedc", "HOME": "/tmp", "LANG": "C.UTF-8", "LD_LIBRARY_PATH": folders}
+    for name, value in environment.items():
         command += ["--setenv", name, value]
     python = os.path.realpath(sys.executable)
     return [*command, python, "-s", "-B", "-m", "backends.toolchain.confined"]
 
 
+def _python() -> list[tuple[str, str]]:
+    """(here, there) of Python itself and its standard library."""
+    paths = (os.path.realpath(sys.executable), sysconfig.get_path("stdlib"))
+    return [(path, path) for path in paths]
+
+
+#: What the process in the sandbox loads: the shared libraries that are in memory when all of it is there.
+_LOADED = """
+from backends.toolchain import confined, nvrtc
+nvrtc.architectures()
+print(open("/proc/self/maps").read())
+"""
+
+
 @functools.cache
-def _system() -> tuple[str, ...]:
-    """Python itself, its standard library, and the libraries of the C run time that they are linked with."""
-    paths = [os.path.realpath(sys.executable), sysconfig.get_path("stdlib"), sysconfig.get_config_var("LIBDIR")]
-    paths += ["/usr/lib", "/usr/lib64", "/etc/ld.so.cache"]
-    paths += [p for p in ("/lib", "/lib64") if not Path(p).is_symlink()]
-    kept = [p for p in dict.fromkeys(paths) if p and Path(p).exists()]
-    inside = [p for p in kept if any(p != q and Path(p).is_relative_to(q) for q in kept)]
-    return tuple(p for p in kept if p not in inside)
+def _libraries() -> tuple[tuple[str, str], ...]:
+    """(here, there) of the shared libraries that Python and the compiler need, under each name that leads to one.
+
+    Only these, and not the folders that hold them: what else stands there says much of a machine.
+    """
+    done = subprocess.run([sys.executable, "-c", _LOADED], capture_output=True, text=True, check=False, timeout=60)
+    mapped = {line.split(maxsplit=5)[5] for line in done.stdout.splitlines() if line.count("/") and ".so" in line}
+    own = (sysconfig.get_path("stdlib"), str(find("nvidia-cuda-nvrtc", "libnvrtc.so").path.resolve().parent))
+    pairs: dict[str, str] = {}
+    for file in sorted(mapped):
+        if file.startswith(own):
+            continue
+        for name in Path(file).parent.iterdir():
+            if name.name.startswith(("lib", "ld")) and os.path.realpath(name) == file:
+                pairs[str(name)] = file
+    for folder in ("/lib64", "/lib"):  # where programs say that their loader is
+        for name in Path(folder).glob("ld-linux*"):
+            pairs[str(name.parent.resolve() / name.name)] = os.path.realpath(name)
+    return tuple((file, name) for name, file in pairs.items())
 
 
 @functools.cache

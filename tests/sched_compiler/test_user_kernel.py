@@ -294,7 +294,7 @@ def test_the_command_writes_what_the_artifact_depends_on(
     command = ["compile", "s/spec.yaml", "--arch", "sm_90a", "-I", "inc", "-o", "out.cubin", "--depfile", "out.d"]
     assert main(command) == 0
     assert Path("out.d").read_text().splitlines()[0] == r"out.cubin: s/spec.yaml inc/far.h s/a\ b.h s/k.cu"
-    assert json.loads(Path("out.cubin.json").read_text())["sources"][0]["path"] == "I0/far.h"
+    assert json.loads(Path("out.cubin.json").read_text())["sources"][0]["path"] == "-I0/far.h"
     assert main(["emit", "s/spec.yaml", "--to", "launcher", "-I", "inc", "-o", "launch.h"]) == 0
     Path("inc/far.h").write_text("#error here\n")
     capsys.readouterr()
@@ -322,3 +322,71 @@ def test_the_sandbox_gives_the_same_artifact() -> None:
     spec = SPEC + "  headers: [cuda]\n" if bundles.missing(["cuda"]) is None else SPEC
     free, confined = built(spec), compile_spec(request(spec, confined=True))
     assert free == confined
+
+
+# -- where headers stand --------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("directive", ['#include "/abs/x.h"', "#include </abs/x.h>", '%:include "/abs/x.h"'])
+def test_a_header_by_an_absolute_path_is_refused(directive: str) -> None:
+    (d,) = refusal(kernel=f"{KERNEL}  {directive}\n")
+    assert (d.code, d.span.file, d.span.line) == ("E075", "k.cu", 5)
+
+
+def test_a_header_of_a_searched_folder_finds_its_own_neighbours(tmp_path: Path) -> None:
+    files = {"s/k.cu": '#include "a.h"\nstatic_assert(B == 1, "");\n' + KERNEL, "inc/a.h": '#include "../b.h"\n'}
+    files |= {"b.h": "#define B 1\n", "s/b.h": "#define B 2\n", "s/I0/a.h": "", "s/spec.yaml": SPEC}
+    for name, text in files.items():
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / name).write_text(text)
+    near = CompileRequest(SPEC, "spec.yaml", "sm_90a", directory=str(tmp_path / "s"), include=(str(tmp_path / "inc"),))
+    local = compile_spec(near)
+    sent = {"k.cu": files["s/k.cu"], "-I0/a.h": files["inc/a.h"], "-I0/../b.h": files["b.h"], "b.h": files["s/b.h"]}
+    assert compile_spec(request(files=sent, include=("-I0",))).key == local.key
+
+
+def test_a_header_that_is_no_text_is_named(tmp_path: Path) -> None:
+    (tmp_path / "k.cu").write_text('#include "a.h"\n' + KERNEL)
+    (tmp_path / "a.h").write_bytes(b"// \xff\n")
+    with pytest.raises(SpecError) as caught:
+        compile_spec(CompileRequest(SPEC, "spec.yaml", "sm_90a", directory=str(tmp_path)))
+    (d,) = caught.value.diagnostics
+    assert d.code == "E074"
+    assert "a.h" in d.message
+
+
+def test_a_source_may_include_itself() -> None:
+    guarded = f'#ifndef ONCE\n#define ONCE\n#include "k.cu"\n{KERNEL}#endif\n'
+    assert built(kernel=guarded).manifest["entry"] == "work"
+
+
+def test_columns_are_those_of_the_text_whatever_is_above() -> None:
+    odd = "// a\x0cb\u2028c\x85d\x0b\n"
+    assert places(refusal(kernel=odd + KERNEL.replace("scale;", "scales;")))[0] == ("E075", "k.cu", 4, 71)
+
+
+# -- the launch that it is compiled for -----------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("attribute", "code", "cluster"),
+    [
+        ("__launch_bounds__(64)", "E076", ""),
+        ("__launch_bounds__(128)", None, ""),
+        ("__cluster_dims__(2, 1, 1)", "E076", ""),
+        ("__cluster_dims__(2, 1, 1)", None, "cluster: {m: 2}\n"),
+        ("__cluster_dims__(4, 1, 1)", "E076", "cluster: {m: 2}\n"),
+    ],
+)
+def test_block_and_cluster_are_those_of_the_source(attribute: str, code: str | None, cluster: str) -> None:
+    kernel = KERNEL.replace("void work", f"void {attribute} work")
+    spec = SPEC.replace("kernel:", f"{cluster}kernel:")
+    if code is None:
+        built(spec, kernel)
+    else:
+        assert refusal(spec, kernel)[0].code == code
+
+
+def test_static_shared_memory_counts() -> None:
+    kernel = KERNEL.replace("{\n", "{\n  __shared__ float big[12000]; big[threadIdx.x] = M; A[1] = big[M];\n", 1)
+    assert refusal(SPEC.replace("1024 + M", "190000"), kernel)[0].code == "E052"

@@ -33,6 +33,7 @@ class CompileRequest:
     backend: str
     emit: Emit
     files: dict[str, str] | None = None
+    include: tuple[str, ...] = ()
     confined: bool = False
 
 

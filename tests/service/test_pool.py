@@ -27,7 +27,7 @@ from tests.service.support import COMPILER, alive, until
 
 def task(spec: str) -> Message:
     target: Message = {"arch": "sm_90a", "backend": "cuda", "emit": "cubin"}
-    return {"do": "compile", "text": spec, "file": "spec.yaml", "files": {}, **target}
+    return {"do": "compile", "text": spec, "file": "spec.yaml", "files": {}, "include": [], **target}
 
 
 @asynccontextmanager
