@@ -30,6 +30,16 @@ SCHED_FUNCTION unsigned long long mulhi(unsigned long long a, unsigned long long
   return (unsigned long long)(((unsigned __int128)a * b) >> 64);
 #endif
 }
+// The bits of `low` in `mask`, of `high` elsewhere: one instruction, which compilers miss.
+SCHED_FUNCTION unsigned merge(unsigned high, unsigned low, unsigned mask) {
+#ifdef __CUDA_ARCH__
+  unsigned merged;
+  asm("lop3.b32 %0, %1, %2, %3, 0xD8;" : "=r"(merged) : "r"(high), "r"(low), "r"(mask));
+  return merged;
+#else
+  return (high & ~mask) | (low & mask);
+#endif
+}
 // The same value. In a loop compilers would keep what follows from an index and advance it too, which costs more.
 SCHED_FUNCTION unsigned opaque(unsigned index) {
 #ifdef __CUDA_ARCH__
@@ -79,7 +89,7 @@ struct blocks_serpentine {
     const unsigned t1 = detail::mulhi(i, 29826162u);
     const unsigned t2 = (i - (t1 * 144u)) >> 4u;
     const bool t3 = i < 1008u;
-    const unsigned t4 = t3 ? (((((t1 & 1u) == 1u) ? (8u - t2) : t2) * 4u) + ((i & 15u) >> 2u)) : (t0 ? (i - 1008u) : 36u);
+    const unsigned t4 = t3 ? (((((t1 & 1u) == 1u) ? (8u - t2) : t2) * 4u) + ((i >> 2u) & 3u)) : (t0 ? (i - 1008u) : 36u);
     return Tile{(int)t4, (int)(t3 ? ((t1 * 4u) + (i & 3u)) : (t0 ? 28u : (i - 1045u)))};
   }
   // Whether a scheduled tile lies in the space; false for padding.
