@@ -54,6 +54,9 @@ _OPERATIONS: dict[str, Callable[..., Any]] = {
     "select": np.where,
     "mulhi": _mulhi,
     "band": np.bitwise_and,
+    "bor": np.bitwise_or,
+    "bxor": np.bitwise_xor,
+    "merge": lambda high, low, mask: high & ~mask | low & mask,
 }
 
 

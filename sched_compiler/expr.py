@@ -17,6 +17,8 @@ cast         to ``dtype``, modulo 2^bits
 mulhi        upper half of the full unsigned product
 shr          right shift by a constant: logical for unsigned types, arithmetic for signed ones
 band         bitwise and of unsigned values
+bor bxor     bitwise or, exclusive or, of unsigned values
+merge        the bits of `args[1]` where those of `args[2]`, 2^k - 1, are set, of `args[0]` elsewhere; 32 bits, unsigned
 ===========  ==========================================================================================
 
 A node's interval may be narrower than its operands imply (``within``): the caller has shown that no other value is
@@ -258,6 +260,20 @@ class Graph:
         if a.lo >= 0 and a.hi <= mask:
             return a
         return self.node("band", (a, self.const(mask, a.dtype)), None, a.dtype, 0, min(mask, max(a.hi, 0)))
+
+    def bor(self, a: Expr, b: Expr) -> Expr:
+        """Bitwise or of two values of one unsigned type that have no bit in common: their sum."""
+        return self.node("bor", (a, b), None, a.dtype, a.lo + b.lo, min(a.hi + b.hi, a.dtype.hi))
+
+    def bxor(self, a: Expr, ones: int) -> Expr:
+        """`ones - a`, for an unsigned value that has no bit but those of `ones`."""
+        return self.node("bxor", (a, self.const(ones, a.dtype)), None, a.dtype, max(ones - a.hi, 0), ones - a.lo)
+
+    def merge(self, high: Expr, low: Expr, mask: int) -> Expr:
+        """The bits of `low` in `mask`, 2^k - 1, and of `high` above it; both of 32 bits and unsigned."""
+        top = (high.hi & ~mask) + min(mask, low.hi)
+        args = (high, low, self.const(mask, high.dtype))
+        return self.node("merge", args, None, high.dtype, high.lo & ~mask, top)
 
     # -- construction -----------------------------------------------------------------------------------------
 

@@ -3,13 +3,17 @@
 A division by a literal is a shift, or a multiplication by a reciprocal that is exact for the dividend's interval. A
 division by a value that does not change in a loop is a multiplication by a reciprocal that is computed once, before it.
 Quotient and remainder share one multiplication. No signed division is left.
+
+What powers of two leave are fields of bits, which are put together without arithmetic: machines merge several bitwise
+operations into one.
 """
 
 from __future__ import annotations
 
-from collections.abc import Container, Iterable
+from collections import Counter
+from collections.abc import Container, Iterable, Sequence
 
-from sched_compiler.expr import S32, S64, U32, U64, Expr, Graph, fit, topological
+from sched_compiler.expr import S32, S64, U32, U64, Dtype, Expr, Graph, fit, topological
 from sched_compiler.rewrite import MOST_LEAVES, leaves, peel
 
 
@@ -40,7 +44,9 @@ class _Lowering:
 
     def run(self, roots: list[Expr]) -> list[Expr]:
         new: dict[int, Expr] = {}
-        for node in topological(roots):
+        order = topological(roots)
+        uses = Counter(a.id for node in order for a in node.args)
+        for node in order:
             args = tuple(new[a.id] for a in node.args)
             if node.op == "div":
                 x, d = args
@@ -48,6 +54,12 @@ class _Lowering:
             elif node.op == "mod":
                 x, d = args
                 result = self.remainder(x, d, node.lo, node.hi)
+            elif node.op == "add" and (fields := self.joined(args, node.dtype, [uses[a.id] for a in node.args])):
+                result = self.g.narrow(fields, node.lo, node.hi)
+            elif node.op == "sub" and (flipped := self.difference(args[0], args[1], node)):
+                result = self.g.narrow(flipped, node.lo, node.hi)
+            elif node.op == "select" and (chosen := self.choice(args, [uses[a.id] for a in node.args])):
+                result = self.g.narrow(chosen, node.lo, node.hi)
             else:
                 result = self.g.rebuild(node.op, args, node)
             new[node.id] = self.g.cast(result, node.dtype)
@@ -81,7 +93,10 @@ class _Lowering:
         dtype = fit(0, x.hi)
         x = g.cast(x, dtype)
         if d.value & (d.value - 1) == 0:
-            return g.shr(x, d.value.bit_length() - 1)
+            count = d.value.bit_length() - 1
+            if x.op == "band" and x.args[1].value is not None:  # the field first, which others may use
+                return self.field(g.shr(x.args[0], count), x.args[1].value >> count)
+            return g.shr(x, count)
         found = reciprocal(d.value, x.hi, dtype.bits)
         if found is None:
             return g.node("div", (x, g.const(d.value, dtype)), None, dtype, lo, hi)
@@ -124,8 +139,85 @@ class _Lowering:
         """x % d, between `lo` and `hi`, from the quotient."""
         g = self.g
         if d.value is not None and d.value & (d.value - 1) == 0:
-            return g.band(g.cast(x, U32 if x.dtype.bits == 32 and d.value <= 1 << 32 else U64), d.value - 1)
+            x = peel(x)
+            return self.field(g.cast(x, U32 if x.dtype.bits == 32 and d.value <= 1 << 32 else U64), d.value - 1)
         multiple = g.mul(self.quotient(x, d), d, within=(min(0, x.lo - d.hi + 1), x.hi))
         dtype = fit(min(x.lo, multiple.lo, lo), max(x.hi, multiple.hi, hi))
         # not g.sub: it would see a remainder in this, and write it as one
         return g.node("sub", (g.cast(x, dtype), g.cast(multiple, dtype)), None, dtype, lo, hi)
+
+    # -- fields of bits -----------------------------------------------------------------------------------------
+
+    def field(self, x: Expr, mask: int) -> Expr:
+        """The bits of `mask`, 2^k - 1, in an unsigned value."""
+        if x.op == "band" and x.args[1].value is not None:
+            return self.g.band(x.args[0], x.args[1].value & mask)
+        return self.g.band(x, mask)
+
+    def joined(self, args: tuple[Expr, ...], dtype: Dtype, uses: Sequence[int]) -> Expr | None:
+        """q * 2^b + r as the bits of q above the b bits of r, where that costs no more."""
+        g = self.g
+        if dtype.signed:
+            return None
+        for k in (0, 1):
+            high, low = peel(args[k]), peel(args[1 - k])
+            if high.op != "mul" or low.op != "band" or low.args[1].value is None or uses[1 - k] > 1:
+                continue
+            unit = high.args[1].value
+            if unit is None or unit < 2 or unit & (unit - 1) or low.args[1].value >= unit:
+                continue
+            above = self.shifted(peel(high.args[0]), unit.bit_length() - 1, dtype)
+            if above is None:
+                continue
+            full = above.op == "band" and above.args[1].value == dtype.hi ^ (unit - 1)
+            if full and dtype is U32 and low.dtype is U32 and low.args[1].value == unit - 1:
+                return g.merge(above.args[0], low.args[0], unit - 1)
+            return g.bor(g.cast(above, dtype), g.cast(low, dtype))
+        return None
+
+    def shifted(self, q: Expr, count: int, dtype: Dtype) -> Expr | None:
+        """q * 2^count by a shift to the right that is shorter; None where there is none."""
+        g, second = self.g, q.args[1].value if len(q.args) > 1 else None
+        if q.value is not None:
+            return g.const(q.value << count, dtype) if q.value << count <= dtype.hi else None
+        if q.op == "shr" and q.dtype is dtype and second is not None and second >= count:
+            x, mask = g.shr(q.args[0], second - count), dtype.hi ^ ((1 << count) - 1)
+            return g.node("band", (x, g.const(mask, dtype)), None, dtype, x.lo >> count << count, x.hi)
+        if q.op == "band" and q.dtype is dtype and second is not None:
+            inner = self.shifted(peel(q.args[0]), count, dtype) if q.args[0].op == "shr" else None
+            if inner is None or inner.op != "band":
+                return None
+            mask = second << count
+            return g.node("band", (inner.args[0], g.const(mask, dtype)), None, dtype, 0, min(mask, inner.hi))
+        if q.op == "bxor" and second is not None:
+            inner = self.shifted(peel(q.args[0]), count, dtype)
+            return None if inner is None else g.bxor(inner, second << count)
+        if q.op == "select":
+            then, otherwise = (self.shifted(peel(a), count, dtype) for a in q.args[1:])
+            return None if then is None or otherwise is None else g.select(q.args[0], then, otherwise)
+        return None
+
+    def difference(self, a: Expr, b: Expr, node: Expr) -> Expr | None:
+        """2^k - 1 - x with the bits of x turned, where x is a field of no more bits; x - c as a field of x.
+
+        The latter where c is a multiple of 2^k and x - c is below 2^k wherever it is used.
+        """
+        g, x, dtype = self.g, peel(a), node.dtype
+        a, b = peel(a), peel(b)
+        if dtype.signed:
+            return None
+        if a.value is not None and not a.value & (a.value + 1) and b.op == "band" and b.dtype is dtype:
+            mask = b.args[1].value
+            return None if mask is None or mask & ~a.value else g.bxor(b, a.value)
+        if b.value is not None and x.dtype is dtype:
+            ones = (1 << node.hi.bit_length()) - 1
+            return g.band(x, ones) if b.value & ones == 0 else None
+        return None
+
+    def choice(self, args: tuple[Expr, ...], uses: Sequence[int]) -> Expr | None:
+        """(x & 7 if c else y & 7) -> (x if c else y) & 7"""
+        g, a, b = self.g, peel(args[1]), peel(args[2])
+        if a.op != "band" or b.op != "band" or a.args[1] is not b.args[1] or max(uses[1:]) > 1:
+            return None
+        mask = a.args[1].value
+        return None if mask is None else g.band(g.select(args[0], a.args[0], b.args[0]), mask)

@@ -391,7 +391,10 @@ class Turn:
             position = g.sub(length - 1, position, within=(0, top))
         if self.shift is not None:
             moved = position + self.shift
-            position = g.select(g.lt(moved, length), moved, g.sub(moved, length, within=(0, top)))
+            if length.value is not None and length.value & (length.value - 1) == 0:
+                position = moved % length  # a mask
+            else:
+                position = g.select(g.lt(moved, length), moved, g.sub(moved, length, within=(0, top)))
         return g.narrow(position, 0, top)
 
     def inverse(self, g: Graph, position: Expr, length: Expr) -> Expr:

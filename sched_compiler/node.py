@@ -145,7 +145,7 @@ def topological(roots: Iterable[Expr], known: Container[int] = ()) -> list[Expr]
 
 _INFIX = {
     "add": "+", "sub": "-", "mul": "*", "div": "//", "mod": "%", "lt": "<", "le": "<=", "eq": "==",
-    "and": "and", "or": "or", "shr": ">>", "band": "&",
+    "and": "and", "or": "or", "shr": ">>", "band": "&", "bor": "|", "bxor": "^",
 }  # fmt: skip
 
 

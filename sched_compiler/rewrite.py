@@ -132,6 +132,37 @@ def div_of_sum(g: Graph, args: tuple[Expr, ...]) -> Expr | None:
     return None
 
 
+def _multiple_of_part(a: Expr, d: Expr) -> tuple[Expr, int, Expr] | None:
+    """(q, c, r) where a is q * c + r without wrapping, c divides d and r lies between 0 and c, else None."""
+    if d.value is None or a.op != "add" or may_wrap(a):
+        return None
+    product, r = peel(a.args[0]), peel(a.args[1])
+    if product.op != "mul" or may_wrap(product) or product.args[1].value is None:
+        return None
+    c = product.args[1].value
+    if c < 1 or d.value % c or d.value == c or r.lo < 0 or r.hi >= c:
+        return None
+    return peel(product.args[0]), c, r
+
+
+def div_of_digits(g: Graph, args: tuple[Expr, ...]) -> Expr | None:
+    """(q * 4 + r) // 12 -> q // 3 for r below 4"""
+    found = _multiple_of_part(peel(args[0]), args[1])
+    if found is None or args[1].value is None:
+        return None
+    q, c, _ = found
+    return g.div(q, args[1].value // c)
+
+
+def mod_of_digits(g: Graph, args: tuple[Expr, ...]) -> Expr | None:
+    """(q * 4 + r) % 12 -> q % 3 * 4 + r for r below 4"""
+    found = _multiple_of_part(peel(args[0]), args[1])
+    if found is None or args[1].value is None:
+        return None
+    q, c, r = found
+    return g.add(g.mul(g.mod(q, args[1].value // c), c), r)
+
+
 def div_of_div(g: Graph, args: tuple[Expr, ...]) -> Expr | None:
     """x // 3 // 4 -> x // 12"""
     a, d = peel(args[0]), args[1]
@@ -274,8 +305,15 @@ SIMPLIFY: dict[str, tuple[Rule, ...]] = {
     "add": (constant_on_the_right("add"), add_zero, add_constants, choose_among_results("add")),
     "sub": (sub_zero, sub_self, sub_constants, sub_whole_multiples, choose_among_results("sub")),
     "mul": (constant_on_the_right("mul"), mul_one, mul_constants, choose_among_results("mul")),
-    "div": (div_one, div_of_multiple, div_of_sum, div_of_div, choose_among_results("div")),
-    "mod": (mod_of_sum, mod_of_mod, choose_among_results("mod")),
+    "div": (
+        div_one,
+        div_of_multiple,
+        div_of_sum,
+        div_of_digits,
+        div_of_div,
+        choose_among_results("div"),
+    ),
+    "mod": (mod_of_sum, mod_of_digits, mod_of_mod, choose_among_results("mod")),
     "min": (min_by_interval,),
     "max": (max_by_interval,),
     "lt": (compare_self(False),),

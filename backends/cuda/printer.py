@@ -18,7 +18,7 @@ CTYPE: dict[str, str] = {
 _UNSIGNED = {S32.name: U32, S64.name: U64}
 _INFIX = {
     "div": "/", "mod": "%", "lt": "<", "le": "<=", "eq": "==", "and": "&&", "or": "||", "xor": "!=", "shr": ">>",
-    "band": "&",
+    "band": "&", "bor": "|", "bxor": "^",
 }  # fmt: skip
 _WRAPPING = {"add": "+", "sub": "-", "mul": "*"}
 #: A value used once is written in place while the text stays shorter than this.
@@ -50,8 +50,8 @@ def operation(node: Expr, args: Sequence[str]) -> str:
         return f"{args[0]} ? {args[1]} : {args[2]}"
     if node.op == "cast":
         return f"({CTYPE[node.dtype.name]}){args[0]}"
-    if node.op == "mulhi":
-        return f"detail::mulhi({args[0]}, {args[1]})"
+    if node.op in ("mulhi", "merge"):
+        return f"detail::{node.op}({', '.join(args)})"
     assert node.op in ("min", "max"), node.op
     return f"{args[0]} {'<' if node.op == 'min' else '>'} {args[1]} ? {args[0]} : {args[1]}"
 
@@ -95,5 +95,5 @@ class Printer:
                     operands[node.id] = name
                 else:
                     alone[node.id] = text
-                    operands[node.id] = text if node.op == "mulhi" else f"({text})"
+                    operands[node.id] = text if node.op in ("mulhi", "merge") else f"({text})"
         return lines, [alone.get(r.id, operands[r.id]) for r in roots]

@@ -11,13 +11,14 @@ from sched_compiler.program import Program, generation
 from sched_compiler.schedule import DRAWN, INDEX, RANK, WORKER, WORKERS, TableInput, tile_input
 
 #: Changed whenever the text that is emitted for some program changes.
-VERSION = "2"
+VERSION = "3"
 
 #: Operations that are one instruction on the node's type.
 _DIRECT = {
     "add": "add", "sub": "sub", "mul": "mul.lo", "div": "div", "mod": "rem", "min": "min", "max": "max",
     "mulhi": "mul.hi",
 }  # fmt: skip
+_BITWISE = {"band": "and", "bor": "or", "bxor": "xor"}
 _COMPARE = {"lt": "lt", "le": "le", "eq": "eq"}
 
 
@@ -139,11 +140,12 @@ class Body:
             self.emit(f"not.pred {result}, {args[0]}")
         elif node.op == "select":
             self.emit(f"selp.b{node.dtype.bits} {result}, {args[1]}, {args[2]}, {args[0]}")
+        elif node.op == "merge":
+            self.emit(f"lop3.b32 {result}, {', '.join(args)}, 0xD8")
         elif node.op == "shr":
             self.emit(f"shr.{node.dtype.name} {result}, {args[0]}, {args[1]}")
         else:
-            assert node.op == "band", node.op
-            self.emit(f"and.b{node.dtype.bits} {result}, {args[0]}, {args[1]}")
+            self.emit(f"{_BITWISE[node.op]}.b{node.dtype.bits} {result}, {args[0]}, {args[1]}")
         return result
 
     def _cast(self, node: Expr) -> str:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import random
 from collections import Counter
+from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
@@ -218,3 +219,47 @@ def test_no_shift_is_past_the_width_of_its_type(low: int, power: int) -> None:
     quotient, remainder = evaluate(lowered, {"x": np.array(values)})
     assert quotient.tolist() == [v // 2**power for v in values]
     assert remainder.tolist() == [v % 2**power for v in values]
+
+
+FIELDS: dict[str, tuple[Callable[[Graph, Expr], Expr], Callable[[int], int], dict[str, int]]] = {
+    "above other bits": (lambda g, i: i // 256 * 8 + i % 8, lambda i: i // 256 * 8 + i % 8, {"shr": 1, "merge": 1}),
+    "a part of them": (
+        lambda g, i: i // 64 % 4 * 8 + i % 8, lambda i: i // 64 % 4 * 8 + i % 8, {"shr": 1, "band": 2, "bor": 1},
+    ),
+    "fewer below": (
+        lambda g, i: i // 64 * 16 + i % 8, lambda i: i // 64 * 16 + i % 8, {"shr": 1, "band": 2, "bor": 1},
+    ),
+    "downwards": (lambda g, i: g.const(31) - i // 8 % 32, lambda i: 31 - i // 8 % 32, {"shr": 1, "band": 1, "bxor": 1}),
+    "at times": (
+        lambda g, i: g.select(g.lt(i, 500), i // 16 % 8, g.const(7) - i // 16 % 8) * 8 + i % 8,
+        lambda i: (i // 16 % 8 if i < 500 else 7 - i // 16 % 8) * 8 + i % 8,
+        {"lt": 1, "shr": 1, "band": 2, "bxor": 1, "select": 1, "bor": 1},
+    ),
+    "after a multiple": (
+        lambda g, i: g.select(g.lt(i, 768), 0, g.sub(i, 768, within=(0, 255)) // 8),
+        lambda i: 0 if i < 768 else (i - 768) // 8,
+        {"lt": 1, "shr": 1, "band": 1, "select": 1},
+    ),
+    "of either": (
+        lambda g, i: g.select(g.lt(i, 500), i // 8 % 16, i // 16 % 16),
+        lambda i: i // 8 % 16 if i < 500 else i // 16 % 16,
+        {"lt": 1, "shr": 2, "select": 1, "band": 1},
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", FIELDS)
+@pytest.mark.parametrize("wide", [False, True])
+def test_fields_of_bits_are_put_together_exactly(name: str, wide: bool) -> None:
+    build, meaning, expected = FIELDS[name]
+    g = Graph()
+    i = g.var("i", 0, 2**40 if wide else 1023)
+    values = [v for v in [*range(1024), *(2**k + d for k in range(10, 41) for d in (-1, 0, 7))] if v <= i.hi]
+    if name == "after a multiple":
+        values = [v for v in values if v < 1024]
+    lowered = lower(g, [build(g, i)])
+    (got,) = evaluate(lowered, {"i": np.array(values, dtype=np.uint64)})
+    assert np.broadcast_to(got, (len(values),)).tolist() == [meaning(v) for v in values]
+    if not wide:
+        counted = Counter(node.op for node in topological(lowered))
+        assert {op: n for op, n in counted.items() if op not in ("const", "var", "cast")} == expected

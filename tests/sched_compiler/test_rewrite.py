@@ -55,6 +55,14 @@ ACTS: dict[str, list[Operands]] = {
         lambda g, x, y, d: (g.const(5), g.select(g.lt(x, 3), -4, 7)),
         lambda g, x, y, d: (g.select(g.lt(x, 3), 4, 7), g.select(g.lt(y, 2), 1, 0)),
     ],
+    "div: (q * 4 + r) // 12 -> q // 3 for r below 4": [
+        lambda g, x, y, d: (x * 4 + y % 4, g.const(12)),
+        lambda g, x, y, d: (x * 3 + y % 2, g.const(6)),
+    ],
+    "mod: (q * 4 + r) % 12 -> q % 3 * 4 + r for r below 4": [
+        lambda g, x, y, d: (x * 4 + y % 4, g.const(12)),
+        lambda g, x, y, d: (x * 3 + y % 2, g.const(6)),
+    ],
     "sub: x - 0 -> x": [lambda g, x, y, d: (x, g.const(0))],
     "sub: x - x -> 0": [lambda g, x, y, d: (x, x), lambda g, x, y, d: (g.cast(x, S64), x)],
     "sub: (x + 7) - 4 -> x + 3": [
