@@ -34,7 +34,11 @@ namespace sched {
 namespace detail {
 // Upper half of the full product.
 SCHED_FUNCTION unsigned mulhi(unsigned a, unsigned b) {
+#ifdef __CUDA_ARCH__
+  return __umulhi(a, b);
+#else
   return (unsigned)(((unsigned long long)a * b) >> 32);
+#endif
 }
 SCHED_FUNCTION unsigned long long mulhi(unsigned long long a, unsigned long long b) {
 #ifdef __CUDA_ARCH__
@@ -42,6 +46,29 @@ SCHED_FUNCTION unsigned long long mulhi(unsigned long long a, unsigned long long
 #else
   return (unsigned long long)(((unsigned __int128)a * b) >> 64);
 #endif
+}
+// The bits of `low` in `mask`, of `high` elsewhere: one instruction, which compilers miss.
+SCHED_FUNCTION unsigned merge(unsigned high, unsigned low, unsigned mask) {
+#ifdef __CUDA_ARCH__
+  unsigned merged;
+  asm("lop3.b32 %0, %1, %2, %3, 0xD8;" : "=r"(merged) : "r"(high), "r"(low), "r"(mask));
+  return merged;
+#else
+  return (high & ~mask) | (low & mask);
+#endif
+}
+// The same value. In a loop compilers would keep what follows from an index and advance it too, which costs more.
+SCHED_FUNCTION unsigned opaque(unsigned index) {
+#ifdef __CUDA_ARCH__
+  asm("mov.b32 %0, %1;" : "=r"(index) : "r"(index));
+#endif
+  return index;
+}
+SCHED_FUNCTION unsigned long long opaque(unsigned long long index) {
+#ifdef __CUDA_ARCH__
+  asm("mov.b64 %0, %1;" : "=l"(index) : "l"(index));
+#endif
+  return index;
 }
 }  // namespace detail
 }  // namespace sched
