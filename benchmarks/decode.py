@@ -117,8 +117,9 @@ def _over_indices(case: Case, body: str, sinks: str) -> tuple[str, str]:
     constants = [f"{k} = {v}" for k, v in case.extents.items() if k not in case.runtime]
     constants += [case.of.fixed] if case.of.fixed else []
     before = f"  constexpr unsigned {', '.join(constants)};\n" if constants else ""
-    end, begin, following = case.of.items, "unsigned i = blockIdx.x", f"i += {WORKERS}"
-    valid = f"i < {end}"
+    begin, valid, following = f"{case.of.index} i = blockIdx.x", f"i < {case.of.items}", f"i += {WORKERS}"
+    if case.of.index != "unsigned":
+        valid = f"i < 1ull * {case.of.items}"
     if case.tables:
         before += "  const int end = tiles_indptr_ptr[blockIdx.x + 1];\n"
         begin, valid, following = "int i = tiles_indptr_ptr[blockIdx.x]", "i < end", "++i"
@@ -159,16 +160,17 @@ def ptx(case: Case, program: Program) -> str:
     signature += [f"\t.param .u64 p_{t.name}" for t in schedule.tables]
     body.emit("mov.u32 %place, stored")
     body.emit("mov.u32 %worker, %ctaid.x")
+    index = "%index" if schedule.index_type.bits == 32 else "%wide"
     bound = {WORKER: "%worker", RANK: "%worker"}
     bound |= {p.name: body.load_parameter(p.var, f"p_{p.name}") for p in schedule.params}
     for table in schedule.tables:
         body.load_table(table, f"p_{table.name}")
     for e in program.invariants:
         body.value(e, bound)
-    state = [(str(v.attr), body.register(v.dtype), v) for v in schedule.dispatch.state]
-    places = [("%index", schedule.index), *((register, v) for _, register, v in state)]
+    state = [(str(v.attr), body.register(v.dtype), v) for v in program.state]
+    places = [(index, schedule.index), *((register, v) for _, register, v in state)]
     body.assign(places, program.start, bound)
-    bound |= {INDEX: "%index"} | {name: register for name, register, _ in state}
+    bound |= {INDEX: index} | {name: register for name, register, _ in state}
     kept = list(body.values)
     body.emit("mov.u64 %begun, %clock64")
     body.label("LOOP")
@@ -179,7 +181,7 @@ def ptx(case: Case, program: Program) -> str:
     else:
         body.value(program.valid, bound)
         body.lines.append(f"\t@!{body.in_register(program.valid)} bra DONE;")
-    for e in program.coords:
+    for e in program.tile:
         body.value(e, bound)
         body.emit(f"st.volatile.shared.u32 [%place], {body.in_register(e)}")
     body.forget(kept)
@@ -194,7 +196,7 @@ def ptx(case: Case, program: Program) -> str:
     body.emit("mad.wide.u32 %out, %worker, 8, %out")
     body.emit("st.global.u64 [%out], %ended")
     body.emit("ret")
-    lines = [*body.declarations(), "\t.reg .b32 %place, %worker, %index;", "\t.reg .b64 %begun, %ended, %out;"]
+    lines = [*body.declarations(), "\t.reg .b32 %place, %worker, %index;", "\t.reg .b64 %begun, %ended, %out, %wide;"]
     lines += ["\t.reg .pred %going;", "\t.shared .align 4 .b32 stored;", *body.lines]
     head = f".version {nvjitlink.ptx_version(ARCH)}\n.target {ARCH}\n.address_size 64\n"
     return (
@@ -286,7 +288,7 @@ def rows(found: list[Built]) -> list[list[object]]:
     shown: list[list[object]] = []
     for number, case in enumerate(CASES):
         of = {b.contender: b for b in found if b.case == number}
-        bare_, row = of["bare"], [case.name, str(of["bare"].instructions)]
+        bare_, row = of["bare"], [case.name, f"{of['bare'].instructions} ({of['bare'].registers})"]
         for name in CONTENDERS[1:]:
             b = of.get(name)
             row.append("-" if b is None else f"{b.instructions - bare_.instructions} ({b.registers})")

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 WORKERS = 132
-#: The most that an extent may be at run time: an index has 32 bits.
+#: The most that an extent may be at run time where an index has 32 bits.
 MOST = {"M": 4096, "N": 1024, "K": 64, "B": 256, "H": 64, "Q": 8192}
 
 
@@ -19,11 +19,12 @@ class Scheduler:
     coords: tuple[str, ...]
     plain: str
     items: str
-    tvm: str  # the class of TVM's and its arguments
+    tvm: str  # the class of TVM's and its arguments; empty where there is none
     dispatch: str = f"static: {{workers: {WORKERS}}}"
     fixed: str = ""  # constants of the plain text
     inputs: tuple[str, ...] = ()  # parameters that are never static
     cutlass: bool = False
+    index: str = "unsigned"  # its type; of 64 bits where the extents may be anything
 
 
 _GROUP_MAJOR = """\
@@ -55,6 +56,13 @@ SCHEDULERS = {
     const unsigned band = i / (G * N * K), x = i % (G * N * K), rows = M - band * G < G ? M - band * G : G;
     const unsigned m = band * G + x % rows, n = x / rows % N, k = x / (rows * N);""", "M * N * K",
         'GroupMajor3D("s", M, N, K, 8, 132)', fixed="G = 8",
+    ),
+    "group_major_3d, 64-bit index": Scheduler(  # which TVM does not have
+        "group_major_3d", "m_tiles: {M}, n_tiles: {N}, k_tiles: {K}, group_rows: 8, step: 132", ("m", "n", "k"), """\
+    const unsigned long long band = i / (1ull * G * N * K), x = i % (1ull * G * N * K);
+    const unsigned long long rows = M - band * G < G ? M - band * G : G;
+    const unsigned long long m = band * G + x % rows, n = x / rows % N, k = x / (rows * N);""", "M * N * K", "",
+        fixed="G = 8", index="unsigned long long",
     ),
     "rank_aware_group_major": Scheduler(
         "rank_aware_group_major", "m_clusters: {M}, n_clusters: {N}, group_size: 8, world_size: 4", ("m", "n"), """\
@@ -133,7 +141,8 @@ class Case:
     def spec(self) -> str:
         """The spec in YAML."""
         names = {k: k if k in self.runtime else v for k, v in self.extents.items()}
-        params = "".join(f"  {name}: {{min: 1, max: {MOST[name]}}}\n" for name in self.runtime)
+        most = {name: MOST[name] if self.of.index == "unsigned" else 2**20 for name in self.runtime}
+        params = "".join(f"  {name}: {{min: 1, max: {most[name]}}}\n" for name in self.runtime)
         params = f"params:\n{params}" if params else ""
         dispatch = f"dispatch: {{{self.of.dispatch}}}\n" if self.of.dispatch else ""
         given = self.of.given.format(**names)
@@ -150,6 +159,7 @@ CASES = [
     Case("group_major_3d", {"M": 64, "N": 32, "K": 4}),
     Case("group_major_3d", {"M": 61, "N": 30, "K": 4}),
     Case("group_major_3d", {"M": 61, "N": 30, "K": 4}, ("M", "N", "K")),
+    Case("group_major_3d, 64-bit index", {"M": 61, "N": 30, "K": 4}, ("M", "N", "K")),
     Case("rank_aware_group_major", {"M": 64, "N": 16}),
     Case("rank_aware_group_major", {"M": 60, "N": 30}),
     Case("indexed_triple", {}),

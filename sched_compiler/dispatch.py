@@ -60,6 +60,11 @@ class Dispatch(Protocol):
         ...
 
     @property
+    def step(self) -> Expr | None:
+        """What is added to the index for the next one, where it is the same every time."""
+        ...
+
+    @property
     def ring(self) -> Ring | None:
         """The ring through which items reach the threads of a worker, in place of `start` and `advance`."""
         ...
@@ -96,6 +101,7 @@ class Single:
     queue: bool = False
     ring: None = None
     state: tuple[Expr, ...] = ()
+    step: None = None
 
     def start(self, worker: Expr, items: Expr) -> tuple[Expr, ...]:
         return (worker,)
@@ -123,6 +129,10 @@ class Static:
     queue: bool = False
     ring: None = None
     state: tuple[Expr, ...] = ()
+
+    @property
+    def step(self) -> Expr:
+        return self.workers
 
     def start(self, worker: Expr, items: Expr) -> tuple[Expr, ...]:
         if not self.fixed:
@@ -168,6 +178,10 @@ class Table:
         end = g.var(_END, 0, top, fit(0, top))
         # one past the end is reached, and compared with it
         return (end,) if self.indices is None else (g.var(_POSITION, 0, top + 1, fit(0, top + 1)), end)
+
+    @property
+    def step(self) -> Expr | None:
+        return self.length.graph.const(1) if self.indices is None else None
 
     def _bound(self, g: Graph, number: Expr, guard: Expr) -> Expr:
         return g.load(self.indptr, number, guard, 0, self.length.hi)
@@ -223,6 +237,7 @@ class Dynamic:
     queue: bool = True
     ring: None = None
     state: tuple[Expr, ...] = ()
+    step: None = None
 
     def start(self, worker: Expr, items: Expr) -> tuple[Expr, ...]:
         return (worker,)
@@ -256,6 +271,7 @@ class ClusterLaunchControl:
     loops: bool = True
     queue: bool = True
     state: tuple[Expr, ...] = ()
+    step: None = None
 
     def start(self, worker: Expr, items: Expr) -> tuple[Expr, ...]:
         return (worker,)

@@ -31,6 +31,18 @@ def _mulhi(a: Array, b: Array) -> Array:
     return np.asarray(a1 * b1 + (middle >> half) + ((a0 * b1 + (middle & low)) >> half))
 
 
+def _madhi(a: Array, b: Array, c: Array) -> Array:
+    wide = a.astype(np.uint64) * b.astype(np.uint64) + c.astype(np.uint64)
+    return np.asarray(wide >> np.uint64(32)).astype(np.uint32)
+
+
+def _log2(a: Array) -> Array:
+    """By the exponent, after halving, for a float of 53 bits would round the largest up."""
+    large = a >> np.asarray(32, a.dtype) if a.dtype.itemsize == 8 else np.zeros_like(a)
+    exponent = np.frexp(np.where(large, large, a).astype(np.float64))[1] - 1
+    return np.asarray(np.where(large, exponent + 32, exponent)).astype(np.uint32)
+
+
 def _div(a: Array, b: Array) -> Array:
     """Floor division; where the divisor is zero (only in an arm that is not taken) the result is zero."""
     return np.asarray(np.floor_divide(a, b))
@@ -53,6 +65,9 @@ _OPERATIONS: dict[str, Callable[..., Any]] = {
     "not": np.logical_not,
     "select": np.where,
     "mulhi": _mulhi,
+    "madhi": _madhi,
+    "neg": np.negative,
+    "log2": _log2,
     "band": np.bitwise_and,
     "bor": np.bitwise_or,
     "bxor": np.bitwise_xor,

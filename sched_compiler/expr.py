@@ -15,7 +15,10 @@ select       ``args[0] ? args[1] : args[2]``; both arms are evaluated
 load         ``args[1] ? table[args[0]] : 0``, the table's name in ``attr``; nothing is read unless ``args[1]`` holds
 cast         to ``dtype``, modulo 2^bits
 mulhi        upper half of the full unsigned product
-shr          right shift by a constant: logical for unsigned types, arithmetic for signed ones
+madhi        upper half of ``args[0] * args[1] + args[2]``, which is below 2^64; factors of 32 bits, an addend of 64
+neg          2^bits less an unsigned value, modulo 2^bits
+log2         number of the highest bit that is set, of an unsigned value; some number where none is
+shr          right shift by ``args[1]`` bits: logical for unsigned types, arithmetic for signed ones
 band         bitwise and of unsigned values
 bor bxor     bitwise or, exclusive or, of unsigned values
 merge        the bits of `args[1]` where those of `args[2]`, 2^k - 1, are set, of `args[0]` elsewhere; 32 bits, unsigned
@@ -247,8 +250,28 @@ class Graph:
         bits = a.dtype.bits
         return self.node("mulhi", (a, b), None, a.dtype, a.lo * b.lo >> bits, a.hi * b.hi >> bits)
 
-    def shr(self, a: Expr, count: int) -> Expr:
+    def madhi(self, a: Expr, b: Expr, c: Expr) -> Expr:
+        """Upper half of a * b + c, which is below 2^64, of unsigned values of 32, 32 and 64 bits."""
+        lo, hi = a.lo * b.lo + c.lo >> 32, a.hi * b.hi + c.hi >> 32
+        return self.node("madhi", (a, b, c), None, U32, lo, hi)
+
+    def neg(self, a: Expr) -> Expr:
+        """What is added in place of subtracting `a`, of an unsigned type and at least 1."""
+        top = a.dtype.hi + 1
+        return self.node("neg", (a,), None, a.dtype, top - a.hi, top - a.lo)
+
+    def log2(self, a: Expr) -> Expr:
+        """Floor of the logarithm of an unsigned value, at least 1, to base 2."""
+        lo, hi = a.lo.bit_length() - 1, a.hi.bit_length() - 1
+        return self.const(lo) if lo == hi else self.node("log2", (a,), None, U32, lo, hi)
+
+    def shr(self, a: Expr, count: Expr | int) -> Expr:
         """Floor division by 2^count, 0 <= count < bits."""
+        if not isinstance(count, int):
+            if count.value is None:
+                lo, hi = (min(v >> count.lo, v >> count.hi) for v in (a.lo, a.hi))
+                return self.node("shr", (a, count), None, a.dtype, lo, max(hi, a.hi >> count.lo))
+            count = count.value
         if count == 0:
             return a
         if a.lo >> count == a.hi >> count:

@@ -13,8 +13,8 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Container, Iterable, Sequence
 
-from sched_compiler.expr import S32, S64, U32, U64, Dtype, Expr, Graph, fit, topological
-from sched_compiler.rewrite import MOST_LEAVES, leaves, peel
+from sched_compiler.expr import S32, S64, U32, U64, Dtype, Expr, Graph, fit, may_wrap, topological
+from sched_compiler.rewrite import MOST_LEAVES, leaves, multiple_of, peel
 
 
 def reciprocal(d: int, top: int, bits: int) -> tuple[int, int] | None:
@@ -46,14 +46,22 @@ class _Lowering:
         new: dict[int, Expr] = {}
         order = topological(roots)
         uses = Counter(a.id for node in order for a in node.args)
+        divided = {node.id: self.divided(node) for node in order if node.op in ("div", "mod")}
+        divisions = {(x, d) for x, d, _ in divided.values()}
         for node in order:
             args = tuple(new[a.id] for a in node.args)
             if node.op == "div":
-                x, d = args
-                result = self.g.narrow(self.quotient(x, d), node.lo, node.hi)
+                x, d, n = divided[node.id]
+                value = new[x.id]
+                for factor in self.factors(x, d, divisions):
+                    value = self.quotient(value, new[factor.id])
+                if n is not None:
+                    (n,) = self.run([n])  # which may be no operand of anything
+                    value = self.remainder(value, n, node.lo, node.hi)
+                result = self.g.narrow(value, node.lo, node.hi)
             elif node.op == "mod":
-                x, d = args
-                result = self.remainder(x, d, node.lo, node.hi)
+                x, d, _ = divided[node.id]
+                result = self.remainder(new[x.id], new[d.id], node.lo, node.hi)
             elif node.op == "add" and (fields := self.joined(args, node.dtype, [uses[a.id] for a in node.args])):
                 result = self.g.narrow(fields, node.lo, node.hi)
             elif node.op == "sub" and (flipped := self.difference(args[0], args[1], node)):
@@ -73,6 +81,30 @@ class _Lowering:
                 self._fixed[node.id] = own and all(self._fixed[a.id] for a in node.args)
         return self._fixed[e.id]
 
+    def divided(self, node: Expr) -> tuple[Expr, Expr, Expr | None]:
+        """(x, d, n) of a division: x // d or x % d, or (x // d) % n instead of x % (d * n) // d.
+
+        So x % (d * n) is not needed, nor a reciprocal of d * n. Literals are left: they may have bits in common.
+        """
+        x, d = peel(node.args[0]), peel(node.args[1])
+        n, bound = None, d
+        while x.op == "mod" and x.args[1].value is None:
+            times = multiple_of(x.args[1], bound)
+            if times is None or times.lo < 1:
+                break
+            n, bound, x = n or times, x.args[1], peel(x.args[0])
+        return x, d, n if node.op == "div" else None
+
+    def factors(self, x: Expr, d: Expr, divisions: Container[tuple[Expr, Expr]]) -> tuple[Expr, ...]:
+        """What x is divided by, in turn, for x // d: d, or two factors of it where x is divided by the first anyway."""
+        if d.op == "mul" and not may_wrap(d):
+            a, b = peel(d.args[0]), peel(d.args[1])
+            if (x, a) in divisions:
+                return a, b
+            if (x, b) in divisions:
+                return b, a
+        return (d,)
+
     def quotient(self, x: Expr, d: Expr) -> Expr:
         """x // d, the divisor at least 1."""
         g = self.g
@@ -85,8 +117,8 @@ class _Lowering:
         lo, hi = x.lo // d.hi, x.hi // d.lo
         if d.value is None:
             dtype = fit(0, max(x.hi, d.hi))
-            if dtype is U32 and self.fixed(d) and not self.fixed(x):
-                return g.narrow(self._by_fixed(x, d), lo, hi)
+            if (dtype is U32 or (x.hi + 1) * d.hi <= U64.hi) and self.fixed(d) and not self.fixed(x):
+                return g.narrow(self._by_fixed(x, d) if dtype is U32 else self._by_fixed_wide(x, d), lo, hi)
             return g.node("div", (g.cast(x, dtype), g.cast(d, dtype)), None, dtype, lo, hi)
         if d.value > x.hi:
             return g.const(0)
@@ -110,18 +142,44 @@ class _Lowering:
         return all(arm.op == "const" or self.fixed(arm) for arm in map(peel, d.args[1:])) and not self.fixed(d)
 
     def _by_fixed(self, x: Expr, d: Expr) -> Expr:
-        """x // d for 32-bit values, with a reciprocal m = (2^b - 1) // d of b bits, which does not change in the loop.
+        """x // d of 32-bit values, with a reciprocal m of 32 bits and a shift s that do not change in the loop.
 
-        With r = (2^b - 1) % d, (x + 1) * m = (x + 1) * (2^b - 1 - r) / d, so that the product's upper half is the
-        floor of (x + 1) / d less (x + 1) * (1 + r) / (d * 2^b). As 1 + r <= d, the latter is below 1 / d where
-        (x + 1) * d < 2^b; hence the floor is x // d, also for d = 1. 64 bits are always enough.
+        With t = 2^(32 + s) - 1, m = t // d and r = t % d, (x + 1) * m / 2^(32 + s) is (x + 1) / d less
+        (x + 1) * (1 + r) / (d * 2^(32 + s)), which is at most 1 / d where (x + 1) * (1 + r) <= 2^(32 + s): then the
+        quotient is the floor of the former. As 1 + r <= d, s = 0 will do while (x + 1) * d < 2^32, and ceil(log2 d) - 1
+        while x < 2^31. Beyond that s = floor(log2 d), with which m fits 32 bits and either 1 + r <= 2^s, or the
+        reciprocal rounded up is exact without the 1 that is added to x (Robison, "N-bit unsigned division via N-bit
+        multiply-add", 2005).
         """
         g = self.g
-        dtype = U32 if (x.hi + 1) * d.hi < 1 << 32 else U64
-        m = g.node("div", (g.const(dtype.hi, dtype), g.cast(d, dtype)), None, dtype, dtype.hi // d.hi, dtype.hi // d.lo)
-        # not g.add: it would take the narrowest type, and the upper half is that of a product of `dtype`
-        after = g.node("add", (g.cast(x, dtype), g.const(1, dtype)), None, dtype, x.lo + 1, x.hi + 1)
-        return g.cast(g.mulhi(after, m), U32)
+        d, x = g.cast(d, U32), g.cast(x, U32)
+        if (x.hi + 1) * d.hi < 1 << 32:
+            shift = g.const(0)
+            m = added = g.cast(g.div(g.const(U32.hi), d), U64)
+        elif x.hi < 1 << 31:
+            shift = g.log2(g.max(d - 1, 1))
+            m = added = self._ratio(shift, d)
+        else:
+            shift = g.log2(d)
+            low = self._ratio(shift, d)
+            product = g.node("mul", (g.cast(low, U32), d), None, U32, 0, U32.hi)
+            rest = g.node("sub", (g.const(U32.hi), product), None, U32, 0, d.hi - 1)  # of the lower halves
+            down = g.lt(g.shr(rest, shift), 1)
+            m, added = g.select(down, low, g.add(low, 1, within=(0, U32.hi))), g.select(down, low, g.const(0, U64))
+        added = g.cast(added, U64)
+        factor = g.cast(m, U32) if m is not added else g.node("cast", (added,), None, U32, m.lo, m.hi)
+        return g.shr(g.madhi(x, factor, added), shift)
+
+    def _by_fixed_wide(self, x: Expr, d: Expr) -> Expr:
+        """The same with s = 0 and 64 bits in place of 32."""
+        g = self.g
+        after = g.node("add", (g.cast(x, U64), g.const(1, U64)), None, U64, x.lo + 1, x.hi + 1)
+        return g.mulhi(after, g.cast(g.div(g.const(U64.hi), d), U64))
+
+    def _ratio(self, shift: Expr, d: Expr) -> Expr:
+        """(2^(32 + shift) - 1) // d, which fits 32 bits, in 64: machines need a pair for the addend."""
+        t = self.g.shr(self.g.const(U64.hi), self.g.sub(32, shift))
+        return self.g.node("div", (t, self.g.cast(d, U64)), None, U64, t.lo // d.hi, U32.hi)
 
     def _of_negative(self, x: Expr, d: Expr) -> Expr:
         """Floor division where the dividend may be negative: -1 - (-1 - x) // d."""
@@ -141,10 +199,26 @@ class _Lowering:
         if d.value is not None and d.value & (d.value - 1) == 0:
             x = peel(x)
             return self.field(g.cast(x, U32 if x.dtype.bits == 32 and d.value <= 1 << 32 else U64), d.value - 1)
-        multiple = g.mul(self.quotient(x, d), d, within=(min(0, x.lo - d.hi + 1), x.hi))
+        quotient, unsigned = self.quotient(x, d), fit(0, max(x.hi, d.hi))
+        if x.lo >= 0 and d.value is None and not self.fixed(x) and (negative := self.negative(peel(d), unsigned)):
+            back = g.node("mul", (g.cast(quotient, unsigned), negative), None, unsigned, 0, unsigned.hi)
+            return g.node("add", (back, g.cast(x, unsigned)), None, unsigned, lo, hi)
+        multiple = g.mul(quotient, d, within=(min(0, x.lo - d.hi + 1), x.hi))
         dtype = fit(min(x.lo, multiple.lo, lo), max(x.hi, multiple.hi, hi))
         # not g.sub: it would see a remainder in this, and write it as one
         return g.node("sub", (g.cast(x, dtype), g.cast(multiple, dtype)), None, dtype, lo, hi)
+
+    def negative(self, d: Expr, dtype: Dtype) -> Expr | None:
+        """2^bits - d where that is known before the loop, or one of two such; what is added is not subtracted."""
+        g = self.g
+        if d.value is not None:
+            return g.const(dtype.hi + 1 - d.value, dtype)
+        if self.fixed(d):
+            return g.neg(g.cast(d, dtype))
+        if d.op != "select":
+            return None
+        a, b = (self.negative(peel(arm), dtype) for arm in d.args[1:])
+        return None if a is None or b is None else g.select(d.args[0], a, b)
 
     # -- fields of bits -----------------------------------------------------------------------------------------
 

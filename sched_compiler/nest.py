@@ -16,7 +16,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
-from sched_compiler.expr import Expr, Graph
+from sched_compiler.expr import Expr, Graph, may_wrap
+from sched_compiler.rewrite import peel
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,8 +38,14 @@ class Axis:
 
     @property
     def solid(self) -> Expr:
-        """The length, taken as 1 where it is 0: an empty box has no index, so its maps are never used."""
-        return self.length if self.length.lo >= 1 else self.length.graph.max(self.length, 1)
+        """The length, or a multiple of the same bands that is not 0 where it is 0: an empty box has no index, so its
+        maps are never used."""
+        if self.length.lo >= 1:
+            return self.length
+        g, whole = self.length.graph, peel(self.length)
+        if whole.op == "mul" and not may_wrap(whole) and (unit := whole.args[1].value):
+            return g.max(whole.args[0], 1) * unit
+        return g.max(self.length, 1)
 
 
 class Nest(Protocol):

@@ -187,7 +187,7 @@ def _written(roots: Sequence[Expr], named: frozenset[int]) -> tuple[dict[str, st
             definitions[name] = text
             operands[node.id] = alone[node.id] = name
         else:
-            simple = not node.args or node.op in ("min", "max", "mulhi")
+            simple = not node.args or node.op in ("min", "max", "mulhi", "madhi", "neg", "log2")
             operands[node.id], alone[node.id] = text if simple else f"({text})", text
     return definitions, [alone[root.id] for root in roots]
 

@@ -6,13 +6,16 @@ computed for each tile.
 
 from __future__ import annotations
 
+import itertools
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import Literal
 
+from sched_compiler.carry import plan
+from sched_compiler.cost import instructions
 from sched_compiler.dispatch import GRID_LIMIT, ClusterLaunchControl
-from sched_compiler.expr import U32, U64, Dtype, Expr, topological
+from sched_compiler.expr import U32, U64, Dtype, Expr, Graph, topological
 from sched_compiler.lower import lower
 from sched_compiler.protocol import Protocol, Source, protocol
 from sched_compiler.schedule import WORKER, WORKERS, Schedule
@@ -35,6 +38,10 @@ class Program:
     items: Expr
     workers: Expr
     coords: tuple[Expr, ...]  # of the variables `$index` and `$rank`
+    #: What a worker keeps beside its index: the dispatch's state, then the digits that are carried.
+    state: tuple[Expr, ...]
+    tile: tuple[Expr, ...]  # the coordinates of the current tile: as `coords`, or of the digits
+    walk: Walk
     in_bounds: Expr  # of the variables `tile.AXIS`
     inverse: Expr | None  # of the variables `tile.AXIS`
 
@@ -121,48 +128,81 @@ def identifier_of(name: str) -> str:
     return re.sub(r"[^A-Za-z0-9_]", "_", name)
 
 
+@dataclass(frozen=True, slots=True)
+class Walk:
+    """How a worker gets from tile to tile: by decoding its index, or by carrying digits of it where that is cheaper."""
+
+    decode: int  # instructions for each tile, as `sched_compiler.cost` estimates them
+    carry: int | None  # None where no digits can be carried
+    digits: int
+
+    @property
+    def carries(self) -> bool:
+        return self.carry is not None and self.carry < self.decode
+
+    def __str__(self) -> str:
+        if self.carry is None:
+            return f"Each tile is decoded from its index: about {self.decode} instructions."
+        if self.carries:
+            cheaper = f"about {self.carry} instructions; to decode the index would take {self.decode}"
+            return f"{self.digits} digits of the index are carried from tile to tile: {cheaper}."
+        dearer = f"to carry {self.digits} digits of it would take {self.carry}"
+        return f"Each tile is decoded from its index: about {self.decode} instructions; {dearer}."
+
+
 def place(schedule: Schedule) -> Program:
     """`schedule` in the trace kernel."""
-    g, dispatch = schedule.graph, schedule.dispatch
-    index = schedule.any_index
+    g, dispatch, index = schedule.graph, schedule.dispatch, schedule.any_index
     worker = g.var(WORKER, 0, GRID_LIMIT - 1)
     inverse = [] if schedule.inverse is None else [g.cast(schedule.inverse, schedule.index_type)]
     params = {p.name for p in schedule.params} | ({WORKERS} if not dispatch.fixed else set())
-    types = (schedule.index_type, *(v.dtype for v in dispatch.state))
-
-    def kept(values: tuple[Expr, ...]) -> list[Expr]:
-        return [g.cast(v, dtype) for v, dtype in zip(values, types, strict=True)]
-
-    lowered = lower(
-        g,
-        [
-            *kept(dispatch.start(worker, schedule.items)),
-            dispatch.valid(index, schedule.items),
-            *kept(dispatch.advance(schedule.index, schedule.items)),
-            schedule.items,
-            dispatch.workers,
-            schedule.in_bounds,
-            *schedule.coords,
-            *inverse,
-        ],
-        fixed=params if dispatch.loops else (),
-    )
-    width, rank = len(types), len(schedule.coords)
-    start, valid, advance = lowered[:width], lowered[width], lowered[width + 1 : 2 * width + 1]
-    items, workers, in_bounds, *rest = lowered[2 * width + 1 :]
+    start, advance = dispatch.start(worker, schedule.items), dispatch.advance(schedule.index, schedule.items)
+    fixed = params if dispatch.loops else set[str]()
+    types = [schedule.index_type, *(v.dtype for v in dispatch.state)]
+    rest = [dispatch.valid(index, schedule.items), schedule.items, dispatch.workers, schedule.in_bounds, *inverse]
+    walked = _lowered(g, fixed, _kept(start, types), _kept(advance, types), schedule.coords, rest)
+    begun, advanced, coords, (valid, items, workers, in_bounds, *found) = walked
+    digits: tuple[Expr, ...] = ()
+    written = coords
+    planned = None if dispatch.step is None else plan(schedule.coords, schedule.index)
+    walk = Walk(instructions([*advanced, *coords], params), None, 0)
+    if planned is not None and dispatch.step is not None:
+        walk = replace(walk, carry=walk.decode - planned.gain(), digits=len(planned.variables))
+        if walk.carries:
+            more = planned.digits(start[0], dispatch.step)
+            kinds = [v.dtype for v in more.variables]
+            parts = _kept(more.start, kinds), _kept(more.advance, kinds), more.coords
+            first, following, of_digits = _lowered(g, fixed, *parts)
+            walk = replace(walk, carry=instructions([*advanced, *following, *of_digits], params))
+            if walk.carries:
+                digits, written = more.variables, of_digits
+                begun, advanced = (*begun, *first), (*advanced, *following)
     return Program(
         schedule=schedule,
         identifier=identifier_of(schedule.name),
-        invariants=tuple(_invariants(lowered, params)),
-        start=tuple(start),
+        invariants=tuple(_invariants([e for part in (*walked, begun, advanced, written) for e in part], params)),
+        start=begun,
         valid=valid,
-        advance=tuple(advance),
+        advance=advanced,
         items=items,
         workers=workers,
-        coords=tuple(rest[:rank]),
+        coords=coords,
+        state=(*dispatch.state, *digits),
+        tile=written,
+        walk=walk,
         in_bounds=in_bounds,
-        inverse=rest[rank] if inverse else None,
+        inverse=found[0] if found else None,
     )
+
+
+def _kept(values: Iterable[Expr], types: Iterable[Dtype]) -> list[Expr]:
+    return [v.graph.cast(v, dtype) for v, dtype in zip(values, types, strict=True)]
+
+
+def _lowered(g: Graph, fixed: set[str], *parts: Sequence[Expr]) -> list[tuple[Expr, ...]]:
+    """All of these lowered together, so that they share what they have in common."""
+    values = iter(lower(g, [e for part in parts for e in part], fixed))
+    return [tuple(itertools.islice(values, len(part))) for part in parts]
 
 
 def _invariants(roots: Iterable[Expr], params: set[str]) -> list[Expr]:
@@ -179,4 +219,9 @@ def _invariants(roots: Iterable[Expr], params: set[str]) -> list[Expr]:
         ):
             fixed.add(node.id)
     wanted = {r.id for r in roots} | {a.id for node in order if node.id not in fixed for a in node.args}
+    # half of a value is there wherever the value is
+    halves = {
+        n.id: n.args[0].id for n in order if n.id in wanted and n.op == "cast" and n.dtype.bits < n.args[0].dtype.bits
+    }
+    wanted = wanted - halves.keys() | set(halves.values())
     return [n for n in order if n.id in fixed and n.id in wanted and n.op not in ("const", "var")]

@@ -103,7 +103,7 @@ def div_one(g: Graph, args: tuple[Expr, ...]) -> Expr | None:
     return a if b.value == 1 else None
 
 
-def _multiple_of(e: Expr, d: Expr) -> Expr | None:
+def multiple_of(e: Expr, d: Expr) -> Expr | None:
     """q where e is q * d without wrapping, else None."""
     e, d = peel(e), peel(d)
     if e.op == "mul" and not may_wrap(e):
@@ -119,14 +119,14 @@ def _multiple_of(e: Expr, d: Expr) -> Expr | None:
 
 def div_of_multiple(g: Graph, args: tuple[Expr, ...]) -> Expr | None:
     """x * 12 // 4 -> x * 3, and x * d // d -> x"""
-    return _multiple_of(args[0], args[1])
+    return multiple_of(args[0], args[1])
 
 
 def div_of_sum(g: Graph, args: tuple[Expr, ...]) -> Expr | None:
     """(q * d + r) // d -> q + r // d"""
     a, d = peel(args[0]), args[1]
     if a.op == "add" and not may_wrap(a):
-        q = _multiple_of(a.args[0], d)
+        q = multiple_of(a.args[0], d)
         if q is not None:
             return g.add(q, g.div(peel(a.args[1]), d))
     return None
@@ -176,9 +176,9 @@ def div_of_div(g: Graph, args: tuple[Expr, ...]) -> Expr | None:
 def mod_of_sum(g: Graph, args: tuple[Expr, ...]) -> Expr | None:
     """(q * d + r) % d -> r % d, and q * d % d -> 0"""
     a, d = peel(args[0]), args[1]
-    if _multiple_of(a, d) is not None:
+    if multiple_of(a, d) is not None:
         return g.const(0)
-    if a.op == "add" and not may_wrap(a) and _multiple_of(a.args[0], d) is not None:
+    if a.op == "add" and not may_wrap(a) and multiple_of(a.args[0], d) is not None:
         return g.mod(peel(a.args[1]), d)
     return None
 

@@ -18,7 +18,7 @@ MOST_LINES = 700
 
 #: The index-mapping IR: what a backend may see.
 IR = (
-    "curve", "dispatch", "evaluate", "expr", "lower", "nest", "node", "program", "protocol",
+    "carry", "cost", "curve", "dispatch", "evaluate", "expr", "lower", "nest", "node", "program", "protocol",
     "rewrite", "schedule",
 )  # fmt: skip
 #: What the IR's analyses add; they place diagnostics, so they know of loaded specs.

@@ -17,7 +17,7 @@ from sched_compiler.protocol import Source
 from sched_compiler.schedule import INDEX, RANK, WORKER, WORKERS, tile_input
 
 #: Changed whenever the text that is emitted for some program changes.
-VERSION = "6"
+VERSION = "7"
 
 _PRELUDE = """\
 #ifndef SCHED_FUNCTION
@@ -44,6 +44,38 @@ SCHED_FUNCTION unsigned long long mulhi(unsigned long long a, unsigned long long
   return __umul64hi(a, b);
 #else
   return (unsigned long long)(((unsigned __int128)a * b) >> 64);
+#endif
+}
+// Upper half of a * b + c: one instruction, which compilers miss.
+SCHED_FUNCTION unsigned madhi(unsigned a, unsigned b, unsigned long long c) {
+#ifdef __CUDA_ARCH__
+  unsigned high;
+  asm("{.reg .b64 w; .reg .b32 low; mul.wide.u32 w, %1, %2; add.u64 w, w, %3; mov.b64 {low, %0}, w;}"
+      : "=r"(high)
+      : "r"(a), "r"(b), "l"(c));
+  return high;
+#else
+  return (unsigned)(((unsigned long long)a * b + c) >> 32);
+#endif
+}
+// -a, which compilers would take apart again to subtract, by one instruction more.
+SCHED_FUNCTION unsigned neg(unsigned a) {
+#ifdef __CUDA_ARCH__
+  asm("neg.s32 %0, %1;" : "=r"(a) : "r"(a));
+  return a;
+#else
+  return 0u - a;
+#endif
+}
+SCHED_FUNCTION unsigned long long neg(unsigned long long a) { return 0ull - a; }
+// Number of the highest bit that is set, 0 if none is.
+SCHED_FUNCTION unsigned log2(unsigned a) {
+#ifdef __CUDA_ARCH__
+  return 31u - (unsigned)__clz((int)(a | 1u));
+#else
+  unsigned n = 0;
+  while (a >>= 1) ++n;
+  return n;
 #endif
 }
 // The bits of `low` in `mask`, of `high` elsewhere: one instruction, which compilers miss.
@@ -88,7 +120,7 @@ _TAKEN = frozenset(
 #: name gets a trailing underscore.
 _MEMBER = re.compile(
     r"Index|Tile|Shared|index|index_to_tile|in_bounds|items|next|rank|tile|tile_to_index|valid|worker|workers|drawn|"
-    r"counter|shared|position|end|ahead|turn|draw|leader|Arguments|storage|begin|answer|Ring|Self|[kt][0-9]+|p_.*"
+    r"counter|shared|position|end|digit[0-9]+|ahead|turn|draw|leader|Arguments|storage|begin|answer|Ring|Self|[kt][0-9]+|p_.*"
 )
 
 
@@ -135,7 +167,7 @@ class _Header:
         self.kept = [(t, n) for t, n, v in self.arguments if v is not None]
         self.inputs = {v: n for _, n, v in self.arguments if v is not None}
         #: what a worker keeps beside its index: type, name, variable
-        self.state = [(CTYPE[v.dtype.name], str(v.attr).removeprefix("$"), v) for v in schedule.dispatch.state]
+        self.state = [(CTYPE[v.dtype.name], str(v.attr).removeprefix("$"), v) for v in program.state]
         self.inputs |= {str(v.attr): name for _, name, v in self.state}
         consumers = [] if self.ring is None else [safe(c.name) for c in self.ring.consumers]
         self.consumers: list[str] = []
@@ -243,8 +275,15 @@ class _Header:
             *begun,
             Method("bool", "valid", (), valid, (ask,), const=True),
             Method("void", "next", (), tuple(self.advance()), together),
-            Method("Tile", "tile", (), ("return index_to_tile(detail::opaque(index));",), const=True, flat=True),
+            self.tile(),
         ]
+
+    def tile(self) -> Method:
+        """The current tile."""
+        if not self.program.walk.carries:
+            return Method("Tile", "tile", (), ("return index_to_tile(detail::opaque(index));",), const=True, flat=True)
+        lines, coords = self.method(list(self.program.tile), {INDEX: "index"})
+        return Method("Tile", "tile", (), (*lines, f"return Tile{{{', '.join(coords)}}};"), const=True)
 
     def of_tile(self) -> list[Method]:
         """The methods that take a tile."""
@@ -293,7 +332,8 @@ class _Header:
         usage = [_loop(self.struct, arguments)]
         if self.ring is not None:
             usage = launch_control.usage(self.program, self.struct, arguments, self.consumers)
-        return self.comment(usage, f"A worker is a {unit}. Items: {_shorten(to_text(schedule.items))}.")
+        told = f"A worker is a {unit}. Items: {_shorten(to_text(schedule.items))}."
+        return self.comment(usage, [told, str(self.program.walk)])
 
     def comment(self, *parts: Sequence[str] | str) -> str:
         """Paragraphs after the line that every text begins with."""
@@ -352,6 +392,8 @@ def _what(name: str) -> str:
     }  # fmt: skip
     if name in own:
         return own[name]
+    if name.startswith("digit"):
+        return "of the current work index"
     return "the number of workers launched" if name == "workers" else "run-time parameter"
 
 

@@ -20,6 +20,8 @@ _INFIX = {
     "div": "/", "mod": "%", "lt": "<", "le": "<=", "eq": "==", "and": "&&", "or": "||", "xor": "!=", "shr": ">>",
     "band": "&", "bor": "|", "bxor": "^",
 }  # fmt: skip
+#: Operations that are functions of the header's.
+CALLED = ("mulhi", "madhi", "neg", "log2", "merge")
 _WRAPPING = {"add": "+", "sub": "-", "mul": "*"}
 #: A value used once is written in place while the text stays shorter than this.
 IN_PLACE = 72
@@ -31,6 +33,8 @@ def literal(value: int, dtype: Dtype) -> str:
         return "true" if value else "false"
     if value == dtype.lo and dtype.signed:  # the most negative number is no literal in C++
         return f"({literal(value + 1, dtype)} - 1)"
+    if dtype is U32 and U32.hi - 2**16 < value < U32.hi:  # added instead of subtracting
+        return f"(0u - {U32.hi + 1 - value}u)"
     return str(value) + {U32.name: "u", S32.name: "", U64.name: "ull", S64.name: "ll"}[dtype.name]
 
 
@@ -50,7 +54,7 @@ def operation(node: Expr, args: Sequence[str]) -> str:
         return f"{args[0]} ? {args[1]} : {args[2]}"
     if node.op == "cast":
         return f"({CTYPE[node.dtype.name]}){args[0]}"
-    if node.op in ("mulhi", "merge"):
+    if node.op in CALLED:
         return f"detail::{node.op}({', '.join(args)})"
     assert node.op in ("min", "max"), node.op
     return f"{args[0]} {'<' if node.op == 'min' else '>'} {args[1]} ? {args[0]} : {args[1]}"
@@ -95,5 +99,5 @@ class Printer:
                     operands[node.id] = name
                 else:
                     alone[node.id] = text
-                    operands[node.id] = text if node.op in ("mulhi", "merge") else f"({text})"
+                    operands[node.id] = text if node.op in CALLED else f"({text})"
         return lines, [alone.get(r.id, operands[r.id]) for r in roots]

@@ -109,6 +109,12 @@ def _clz(kind: Type, a: Array) -> Array:
     return kind.bits - _popc(kind, smeared)
 
 
+def _bfind(kind: Type, a: Array) -> Array:
+    """Number of the highest bit that is set, or that is not the sign; all ones where there is none."""
+    magnitude = np.where(typed(kind, a) < 0, ~a, a) if kind.kind == "s" else a
+    return (np.uint32(kind.bits - 1) - _clz(kind, magnitude).astype(np.uint32)).astype(np.uint32)
+
+
 def _brev(kind: Type, a: Array) -> Array:
     step, ones = kind.bits // 2, (1 << kind.bits) - 1
     while step:
@@ -206,6 +212,7 @@ OPERATIONS: dict[str, tuple[str, tuple[int, ...], str, Compute]] = {
     "shr": ("bus", (16, 32, 64), "TT3", _shr),
     "popc": ("b", (32, 64), "3T", _popc),
     "clz": ("b", (32, 64), "3T", _clz),
+    "bfind": ("us", (32, 64), "3T", _bfind),
     "brev": ("b", (32, 64), "TT", _brev),
     "bfe": ("us", (32, 64), "TT33", _bfe),
     "bfi": ("b", (32, 64), "TTT33", _bfi),

@@ -6,12 +6,12 @@ from collections.abc import Mapping, Sequence
 
 from backends.ptx import launch_control, queue
 from sched_compiler.dispatch import CLUSTERS
-from sched_compiler.expr import PRED, S32, U64, Dtype, Expr, topological
+from sched_compiler.expr import PRED, S32, U32, U64, Dtype, Expr, topological
 from sched_compiler.program import Program, generation
 from sched_compiler.schedule import DRAWN, INDEX, RANK, WORKER, WORKERS, TableInput, tile_input
 
 #: Changed whenever the text that is emitted for some program changes.
-VERSION = "3"
+VERSION = "4"
 
 #: Operations that are one instruction on the node's type.
 _DIRECT = {
@@ -140,6 +140,18 @@ class Body:
             self.emit(f"not.pred {result}, {args[0]}")
         elif node.op == "select":
             self.emit(f"selp.b{node.dtype.bits} {result}, {args[1]}, {args[2]}, {args[0]}")
+        elif node.op == "madhi":
+            whole, low = self.register(U64), self.register(U32)
+            # apart, for ptxas makes one instruction of these and three of mad.wide
+            self.emit(f"mul.wide.u32 {whole}, {args[0]}, {args[1]}")
+            self.emit(f"add.u64 {whole}, {whole}, {args[2]}")
+            self.emit(f"mov.b64 {{{low}, {result}}}, {whole}")
+        elif node.op == "neg":
+            # not neg, which ptxas would do again in the loop
+            self.emit(f"not.b{node.dtype.bits} {result}, {args[0]}")
+            self.emit(f"add.u{node.dtype.bits} {result}, {result}, 1")
+        elif node.op == "log2":
+            self.emit(f"bfind.u32 {result}, {args[0]}")
         elif node.op == "merge":
             self.emit(f"lop3.b32 {result}, {', '.join(args)}, 0xD8")
         elif node.op == "shr":
@@ -171,8 +183,10 @@ class Body:
         return result
 
 
-def _module(arch: str, ptx_version: str) -> str:
-    return f".version {ptx_version}\n.target {arch}\n.address_size 64\n"
+def _module(program: Program, arch: str, ptx_version: str) -> str:
+    """What begins every module: the comment says how tiles follow one another."""
+    told = f"// Tile schedule {program.schedule.name}. {program.walk}\n"
+    return f"{told}.version {ptx_version}\n.target {arch}\n.address_size 64\n"
 
 
 def _pointer(name: str, align: int) -> str:
@@ -265,7 +279,7 @@ def kernel(program: Program, arch: str) -> str:
         return _entry(program, arch, signature, body)
 
     index = "%index" if schedule.index_type.bits == 32 else "%wide"
-    state = [(str(v.attr), body.register(v.dtype), v) for v in schedule.dispatch.state]
+    state = [(str(v.attr), body.register(v.dtype), v) for v in program.state]
     kept_values = [(index, schedule.index), *((register, v) for _, register, v in state)]
     body.assign(kept_values, program.start, bound)
     bound |= {name: register for name, register, _ in state}
@@ -306,7 +320,7 @@ def kernel(program: Program, arch: str) -> str:
 def _record(body: Body, program: Program, inputs: Mapping[str, str]) -> None:
     """Write the tile of the current index to `%out`, and move that to the next row."""
     schedule, coord, bound = program.schedule, program.coord_type, dict(inputs)
-    for axis, e in zip(schedule.axes, program.coords, strict=True):
+    for axis, e in zip(schedule.axes, program.tile, strict=True):
         body.value(e, bound)
         bound[tile_input(axis.name)] = body.in_register(e)
     for k, axis in enumerate(schedule.axes):
@@ -383,10 +397,10 @@ def _function(
 
 def kernel_module(program: Program, arch: str, ptx_version: str) -> str:
     """A module of the trace kernel alone: what becomes a cubin."""
-    return f"{_module(arch, launch_control.release(program, ptx_version))}\n{kernel(program, arch)}"
+    return f"{_module(program, arch, launch_control.release(program, ptx_version))}\n{kernel(program, arch)}"
 
 
 def source(program: Program, arch: str, ptx_version: str) -> str:
     """A module of the device functions and the trace kernel: what users read and link."""
-    head = _module(arch, launch_control.release(program, ptx_version))
+    head = _module(program, arch, launch_control.release(program, ptx_version))
     return f"{head}\n{functions(program)}\n{kernel(program, arch)}"

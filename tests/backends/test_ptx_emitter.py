@@ -137,8 +137,9 @@ def test_both_backends_agree_on_parameters() -> None:
 
 def test_the_module_names_its_target() -> None:
     program = place(driver.check(spec_text("gemm_group_major")).schedule)
-    head = emitter.source(program, "sm_103a", VERSION).splitlines()[:3]
-    assert head == [f".version {VERSION}", ".target sm_103a", ".address_size 64"]
+    head = emitter.source(program, "sm_103a", VERSION).splitlines()[:4]
+    assert head[0] == f"// Tile schedule gemm-group-major. {program.walk}"
+    assert head[1:] == [f".version {VERSION}", ".target sm_103a", ".address_size 64"]
 
 
 @pytest.mark.parametrize("name", ["clusters_dynamic", "gemm_dynamic", "gemm_clc_fallback"])

@@ -176,6 +176,8 @@ def cases() -> list[Case]:
         add(f"setp.ne.b{n}", [n, n], 1, lambda a, b: a != b)
         if n > 16:
             add(f"popc.b{n}", [n], 32, lambda a: a.bit_count())
+            add(f"bfind.u{n}", [n], 32, lambda a: (a.bit_length() - 1) % 2**32)
+            add(f"bfind.s{n}", [n], 32, lambda a, n=n: ((a ^ -(a >> n - 1) % 2**n).bit_length() - 1) % 2**32)
             add(f"clz.b{n}", [n], 32, lambda a, n=n: n - a.bit_length())
             add(f"brev.b{n}", [n], n, lambda a, n=n: int(f"{a:0{n}b}"[::-1], 2))
             add(f"bfi.b{n}", [n, n, 32, 32], n, lambda a, b, c, e, n=n: field_insert(n, a, b, c, e))

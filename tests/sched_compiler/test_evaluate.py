@@ -72,6 +72,42 @@ def test_upper_halves_of_products(dtype: Dtype) -> None:
         assert value == a * b >> dtype.bits
 
 
+def test_upper_halves_of_products_and_an_addend() -> None:
+    g = Graph()
+    a, b, c = g.var("a", 0, U32.hi), g.var("b", 0, U32.hi), g.var("c", 0, U64.hi)
+    cases = [
+        (x, y, z)
+        for x, y, z in itertools.product(EDGES[U32], EDGES[U32], [0, 1, 2**32 - 1, 2**32, 2**63])
+        if x * y + z <= U64.hi
+    ]
+    inputs = {n: np.array([case[k] for case in cases], dtype=np.uint64) for k, n in enumerate("abc")}
+    (values,) = evaluate([g.madhi(a, b, c)], inputs)
+    assert values.tolist() == [x * y + z >> 32 for x, y, z in cases]
+
+
+@pytest.mark.parametrize("dtype", [U32, U64], ids=lambda d: d.name)
+def test_logarithms_and_negatives(dtype: Dtype) -> None:
+    g = Graph()
+    x = g.var("x", 1, dtype.hi)
+    powers = [1 << k for k in range(dtype.bits)]
+    inputs = sorted({v for p in powers for v in (p - 1, p, p + 1) if 1 <= v <= dtype.hi} | {dtype.hi})
+    logarithms, negatives = evaluate([g.log2(x), g.neg(x)], {"x": np.array(inputs, dtype=NUMPY[dtype.name])})
+    assert logarithms.tolist() == [v.bit_length() - 1 for v in inputs]
+    assert negatives.tolist() == [dtype.hi + 1 - v for v in inputs]
+
+
+@pytest.mark.parametrize("dtype", INT_TYPES, ids=lambda d: d.name)
+def test_shifts_by_what_is_known_later(dtype: Dtype) -> None:
+    g = Graph()
+    x, count = g.var("x", dtype.lo, dtype.hi, dtype), g.var("count", 0, dtype.bits - 1)
+    pairs = list(itertools.product(EDGES[dtype], [0, 1, 7, dtype.bits - 1]))
+    inputs = {"x": np.array([p[0] for p in pairs], dtype=NUMPY[dtype.name]), "count": np.array([p[1] for p in pairs])}
+    node = g.shr(x, count)
+    (values,) = evaluate([node], inputs)
+    assert values.tolist() == [v >> c for v, c in pairs]
+    assert (node.lo, node.hi) == (dtype.lo, dtype.hi)
+
+
 @pytest.mark.parametrize("dtype", INT_TYPES, ids=lambda d: d.name)
 @pytest.mark.parametrize("count", [1, 5, 31])
 def test_shifts_are_floor_divisions(dtype: Dtype, count: int) -> None:

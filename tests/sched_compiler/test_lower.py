@@ -118,23 +118,67 @@ def test_division_by_run_time_values_is_exact(low: int, fixed: tuple[str, ...]) 
     assert remainder.tolist() == (grid[:, 0] % grid[:, 1]).tolist()
 
 
+def known(e: Expr, fixed: set[str]) -> bool:
+    """Whether `e` depends on these inputs alone."""
+    return all(node.attr in fixed for node in topological([e]) if node.op == "var")
+
+
 @pytest.mark.parametrize("top", [9, 2**16 - 2, 2**16 - 1, 2**16, 2**31 - 1, 2**31, 4_294_967_291, 2**32 - 2, 2**32 - 1])
 @pytest.mark.parametrize("most", [40, 2**16, 2**32 - 1])
 def test_one_reciprocal_for_a_divisor_that_does_not_change_is_exact(top: int, most: int) -> None:
-    """The loop multiplies; the only division left is that of the reciprocal: once, in 32 bits where they suffice."""
+    """The loop multiplies and shifts; one division is left, of the reciprocal, in 32 bits where they suffice."""
     g = Graph()
     x, d = g.var("x", 0, top), g.var("d", 1, most)
     lowered = lower(g, [x // d, x % d], {"d"})
     divisions = [node for node in topological(lowered) if node.op == "div"]
-    widest = U32.hi if (top + 1) * most <= U32.hi else U64.hi
-    assert [node.args[0].value for node in divisions] == [widest]
-    assert Counter(node.op for node in topological(lowered))["mulhi"] == 1
+    narrow = (top + 1) * most <= U32.hi
+    assert [node.dtype for node in divisions] == [U32 if narrow else U64]
+    changing = [node for node in topological(lowered) if node.args and not known(node, {"d"})]
+    assert {node.op for node in changing} <= {"madhi", "shr", "mul", "add", "cast"}
+    assert [node.op for node in changing].count("madhi") == 1
+    assert all(node.dtype is U32 for node in changing)
     chance = random.Random(top)
     for divisor in [n for n in [*DIVISORS, *(chance.randint(1, most) for _ in range(40))] if n <= most]:
         values = [*boundaries(divisor, top), *(chance.randint(0, top) for _ in range(40))]
         quotient, remainder = evaluate(lowered, {"x": np.array(values), "d": divisor})
         assert quotient.tolist() == [v // divisor for v in values], divisor
         assert remainder.tolist() == [v % divisor for v in values], divisor
+
+
+@pytest.mark.parametrize(("top", "most"), [(2**40, 2**23), (2**32, 2**31), (2**62, 3), (2**33, 2**32 - 1)])
+def test_a_reciprocal_of_64_bits_where_it_is_exact(top: int, most: int) -> None:
+    g = Graph()
+    x, d = g.var("x", 0, top), g.var("d", 1, most)
+    lowered = lower(g, [x // d, x % d], {"d"})
+    exact = (top + 1) * most < 2**64
+    assert any(node.op == "div" and not known(node, {"d"}) for node in topological(lowered)) != exact
+    chance = random.Random(top)
+    for divisor in [n for n in [*DIVISORS, most, *(chance.randint(1, most) for _ in range(40))] if n <= most]:
+        values = [*boundaries(divisor, top), *(chance.randint(0, top) for _ in range(40))]
+        quotient, remainder = evaluate(lowered, {"x": np.array(values, dtype=np.uint64), "d": divisor})
+        assert quotient.tolist() == [v // divisor for v in values], divisor
+        assert remainder.tolist() == [v % divisor for v in values], divisor
+
+
+@pytest.mark.parametrize("low", [0, -40])
+@pytest.mark.parametrize("fixed", [(), ("a", "b")])
+def test_remainders_of_products_are_taken_apart_factor_by_factor(low: int, fixed: tuple[str, ...]) -> None:
+    """Of loops of a and b iterations, the divisions are by a and by b, whatever is asked of the index."""
+    g = Graph()
+    x, a, b = g.var("x", low, 90), g.var("a", 1, 4), g.var("b", 1, 5)
+    inner = x % (a * b)
+    asked = [inner // a, inner % a, x // (a * b), inner, inner // b, inner % (b * 8 * a), x % (a * 8) // 4]
+    grid = np.array(list(itertools.product(range(low, 91), range(1, 5), range(1, 6))))
+    values = dict(zip("xab", grid.T, strict=True))
+    got = evaluate(lower(g, asked, fixed), values)
+    x_, a_, b_ = grid.T
+    rest = x_ % (a_ * b_)
+    expected = [rest // a_, rest % a_, x_ // (a_ * b_), rest, rest // b_, rest % (b_ * 8 * a_), x_ % (a_ * 8) // 4]
+    for n, (found, wanted) in enumerate(zip(got, expected, strict=True)):
+        assert np.broadcast_to(found, len(grid)).tolist() == wanted.tolist(), n
+    if fixed and low == 0:
+        decode = lower(g, [x // (a * b), inner // a, inner % a], fixed)
+        assert Counter(node.op for node in topological(decode))["madhi"] == 2
 
 
 def test_a_reciprocal_is_not_made_for_a_dividend_that_does_not_change_either() -> None:

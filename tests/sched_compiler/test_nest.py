@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from sched_compiler.evaluate import evaluate
-from sched_compiler.expr import Expr, Graph
+from sched_compiler.expr import Expr, Graph, topological
 from sched_compiler.nest import (
     Axis,
     Derived,
@@ -156,3 +156,17 @@ def test_the_divisors_of_static_nests_are_literals() -> None:
 
     coords = lower(g, nest.forward(g.var("index", 0, 61 * 30 - 1)))
     assert not any(node.op in ("div", "mod") for node in topological(coords))
+
+
+@pytest.mark.parametrize("bands", range(4))
+@pytest.mark.parametrize("down", [False, True])
+def test_bands_that_are_whole_by_construction_are_not_ragged(bands: int, down: bool) -> None:
+    """Also where there may be none: a box without points has no index to decode."""
+    g = Graph()
+    many = g.var("bands", 0, 5)
+    axis = split(g, "m", many * 4, 4)
+    nest = Loops((axis, whole(g, "n", 3)), (Loop(0, 0, down), Loop(1, 0), Loop(0, 1)))
+    order = range(bands)[::-1] if down else range(bands)
+    assert walk(g, nest, bands=bands) == [(b * 4 + m, n) for b in order for n in range(3) for m in range(4)]
+    choices = [e for p in nest.forward(g.var("index", 0, 59)) for e in topological([p]) if e.op in ("select", "lt")]
+    assert choices == []

@@ -63,7 +63,8 @@ def test_invariants_are_all_that_is_computed_before_the_loop(path: Path) -> None
             continue
         seen.add(node.id)
         own = inputs(node)
-        assert not (node.args and own and own <= params), repr(node)
+        half = node.op == "cast" and node.args[0].id in known  # free
+        assert half or not (node.args and own and own <= params), repr(node)
         stack += node.args
 
 

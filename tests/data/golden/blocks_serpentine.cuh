@@ -3,6 +3,7 @@
 //   for (sched::blocks_serpentine s(worker); s.valid(); s.next()) { auto t = s.tile(); ... }
 //
 // A worker is a CTA. Items: 1073.
+// Each tile is decoded from its index: about 22 instructions.
 #pragma once
 #ifndef SCHED_FUNCTION
 #if defined(__CUDACC__) || defined(__CUDACC_RTC__)
@@ -28,6 +29,38 @@ SCHED_FUNCTION unsigned long long mulhi(unsigned long long a, unsigned long long
   return __umul64hi(a, b);
 #else
   return (unsigned long long)(((unsigned __int128)a * b) >> 64);
+#endif
+}
+// Upper half of a * b + c: one instruction, which compilers miss.
+SCHED_FUNCTION unsigned madhi(unsigned a, unsigned b, unsigned long long c) {
+#ifdef __CUDA_ARCH__
+  unsigned high;
+  asm("{.reg .b64 w; .reg .b32 low; mul.wide.u32 w, %1, %2; add.u64 w, w, %3; mov.b64 {low, %0}, w;}"
+      : "=r"(high)
+      : "r"(a), "r"(b), "l"(c));
+  return high;
+#else
+  return (unsigned)(((unsigned long long)a * b + c) >> 32);
+#endif
+}
+// -a, which compilers would take apart again to subtract, by one instruction more.
+SCHED_FUNCTION unsigned neg(unsigned a) {
+#ifdef __CUDA_ARCH__
+  asm("neg.s32 %0, %1;" : "=r"(a) : "r"(a));
+  return a;
+#else
+  return 0u - a;
+#endif
+}
+SCHED_FUNCTION unsigned long long neg(unsigned long long a) { return 0ull - a; }
+// Number of the highest bit that is set, 0 if none is.
+SCHED_FUNCTION unsigned log2(unsigned a) {
+#ifdef __CUDA_ARCH__
+  return 31u - (unsigned)__clz((int)(a | 1u));
+#else
+  unsigned n = 0;
+  while (a >>= 1) ++n;
+  return n;
 #endif
 }
 // The bits of `low` in `mask`, of `high` elsewhere: one instruction, which compilers miss.

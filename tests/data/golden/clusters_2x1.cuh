@@ -3,6 +3,7 @@
 //   for (sched::clusters_2x1 s(worker, rank, p_M, p_N); s.valid(); s.next()) { auto t = s.tile(); ... }
 //
 // A worker is a cluster of 2 CTAs. Items: ((((M + 127) // 128) + 1) // 2) * ((N + 255) // 256).
+// Each tile is decoded from its index: about 14 instructions; to carry 2 digits of it would take 16.
 #pragma once
 #ifndef SCHED_FUNCTION
 #if defined(__CUDACC__) || defined(__CUDACC_RTC__)
@@ -28,6 +29,38 @@ SCHED_FUNCTION unsigned long long mulhi(unsigned long long a, unsigned long long
   return __umul64hi(a, b);
 #else
   return (unsigned long long)(((unsigned __int128)a * b) >> 64);
+#endif
+}
+// Upper half of a * b + c: one instruction, which compilers miss.
+SCHED_FUNCTION unsigned madhi(unsigned a, unsigned b, unsigned long long c) {
+#ifdef __CUDA_ARCH__
+  unsigned high;
+  asm("{.reg .b64 w; .reg .b32 low; mul.wide.u32 w, %1, %2; add.u64 w, w, %3; mov.b64 {low, %0}, w;}"
+      : "=r"(high)
+      : "r"(a), "r"(b), "l"(c));
+  return high;
+#else
+  return (unsigned)(((unsigned long long)a * b + c) >> 32);
+#endif
+}
+// -a, which compilers would take apart again to subtract, by one instruction more.
+SCHED_FUNCTION unsigned neg(unsigned a) {
+#ifdef __CUDA_ARCH__
+  asm("neg.s32 %0, %1;" : "=r"(a) : "r"(a));
+  return a;
+#else
+  return 0u - a;
+#endif
+}
+SCHED_FUNCTION unsigned long long neg(unsigned long long a) { return 0ull - a; }
+// Number of the highest bit that is set, 0 if none is.
+SCHED_FUNCTION unsigned log2(unsigned a) {
+#ifdef __CUDA_ARCH__
+  return 31u - (unsigned)__clz((int)(a | 1u));
+#else
+  unsigned n = 0;
+  while (a >>= 1) ++n;
+  return n;
 #endif
 }
 // The bits of `low` in `mask`, of `high` elsewhere: one instruction, which compilers miss.
@@ -71,16 +104,22 @@ struct clusters_2x1 {
   unsigned k4;  // computed once
   unsigned long long k5;  // computed once
   unsigned k6;  // computed once
+  unsigned k7;  // computed once
+  unsigned k8;  // computed once
+  unsigned long long k9;  // computed once
   Index index;  // the current work index
 
   SCHED_FUNCTION clusters_2x1(unsigned worker, unsigned rank_, unsigned p_M_, unsigned p_N_) : rank(rank_), p_M(p_M_), p_N(p_N_) {
     k0 = (p_M + 127u) >> 7u;
     k1 = ((k0 + 1u) >> 1u) * ((p_N + 255u) >> 8u);
-    k2 = ((((k0 + 1u) >> 1u) + 3u) & 3u) + 1u;
-    k3 = ((((k0 + 1u) >> 1u) + 3u) >> 2u) - 1u;
-    k4 = ((p_N + 255u) >> 8u) * 4u;
-    k5 = 18446744073709551615ull / ((unsigned long long)k4);
-    k6 = 4294967295u / k2;
+    k2 = ((p_N + 255u) >> 8u) * 4u;
+    k3 = detail::neg(k2);
+    k4 = detail::log2((k2 - 1u));
+    k5 = (18446744073709551615ull >> (32u - k4)) / ((unsigned long long)k2);
+    k6 = ((((k0 + 1u) >> 1u) + 3u) & 3u) + 1u;
+    k7 = detail::neg(k6);
+    k8 = ((((k0 + 1u) >> 1u) + 3u) >> 2u) - 1u;
+    k9 = (unsigned long long)(4294967295u / k6);
     index = (worker < 66u) ? worker : k1;
   }
   // What a kernel gets passed, whatever the dispatch, so that its source is the same for all of them.
@@ -102,14 +141,14 @@ struct clusters_2x1 {
     return k1;
   }
   SCHED_FUNCTION Tile index_to_tile(Index i) const {
-    const unsigned long long t0 = detail::mulhi((((unsigned long long)i) + 1ull), k5);
-    const unsigned t1 = (unsigned)t0;
-    const bool t2 = t1 == k3;
-    const unsigned t3 = i - (((unsigned)t0) * k4);
-    const unsigned t4 = t3 >> 2u;
-    const unsigned t5 = detail::mulhi((t3 + 1u), k6);
-    const int t6 = (int)((((t1 * 4u) + (t3 - ((t2 ? t5 : t4) * (t2 ? k2 : 4u)))) * 2u) + rank);
-    return Tile{t6, (int)(t2 ? t5 : t4)};
+    const unsigned t0 = detail::madhi(i, ((unsigned)k5), k5);
+    const unsigned t1 = ((t0 >> k4) * k3) + i;
+    const unsigned t2 = t0 >> k4;
+    const bool t3 = t2 == k8;
+    const unsigned t4 = t1 >> 2u;
+    const unsigned t5 = detail::madhi(t1, ((unsigned)k9), k9);
+    const unsigned t6 = (((t2 * 4u) + (((t3 ? t5 : t4) * (t3 ? k7 : (0u - 4u))) + t1)) * 2u) + rank;
+    return Tile{(int)t6, (int)(t3 ? t5 : t4)};
   }
   // Whether a scheduled tile lies in the space; false for padding.
   SCHED_FUNCTION bool in_bounds(Tile tile) const {
@@ -119,7 +158,7 @@ struct clusters_2x1 {
   SCHED_FUNCTION Index tile_to_index(Tile tile) const {
     const unsigned t0 = (unsigned)tile.m;
     const unsigned t1 = t0 >> 3u;
-    const unsigned t2 = ((t1 * k4) + (((unsigned)tile.n) * ((t1 == k3) ? k2 : 4u))) + ((t0 >> 1u) & 3u);
+    const unsigned t2 = ((t1 * k2) + (((unsigned)tile.n) * ((t1 == k8) ? k6 : 4u))) + ((t0 >> 1u) & 3u);
     return t2;
   }
 };

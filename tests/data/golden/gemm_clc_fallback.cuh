@@ -20,6 +20,7 @@
 // before the first launch, and set back by every launch.
 //
 // A worker is a cluster of 2 CTAs. Items: ((m_tiles + 1) // 2) * 24.
+// Each tile is decoded from its index: about 12 instructions.
 #pragma once
 #ifndef SCHED_FUNCTION
 #if defined(__CUDACC__) || defined(__CUDACC_RTC__)
@@ -45,6 +46,38 @@ SCHED_FUNCTION unsigned long long mulhi(unsigned long long a, unsigned long long
   return __umul64hi(a, b);
 #else
   return (unsigned long long)(((unsigned __int128)a * b) >> 64);
+#endif
+}
+// Upper half of a * b + c: one instruction, which compilers miss.
+SCHED_FUNCTION unsigned madhi(unsigned a, unsigned b, unsigned long long c) {
+#ifdef __CUDA_ARCH__
+  unsigned high;
+  asm("{.reg .b64 w; .reg .b32 low; mul.wide.u32 w, %1, %2; add.u64 w, w, %3; mov.b64 {low, %0}, w;}"
+      : "=r"(high)
+      : "r"(a), "r"(b), "l"(c));
+  return high;
+#else
+  return (unsigned)(((unsigned long long)a * b + c) >> 32);
+#endif
+}
+// -a, which compilers would take apart again to subtract, by one instruction more.
+SCHED_FUNCTION unsigned neg(unsigned a) {
+#ifdef __CUDA_ARCH__
+  asm("neg.s32 %0, %1;" : "=r"(a) : "r"(a));
+  return a;
+#else
+  return 0u - a;
+#endif
+}
+SCHED_FUNCTION unsigned long long neg(unsigned long long a) { return 0ull - a; }
+// Number of the highest bit that is set, 0 if none is.
+SCHED_FUNCTION unsigned log2(unsigned a) {
+#ifdef __CUDA_ARCH__
+  return 31u - (unsigned)__clz((int)(a | 1u));
+#else
+  unsigned n = 0;
+  while (a >>= 1) ++n;
+  return n;
 #endif
 }
 // The bits of `low` in `mask`, of `high` elsewhere: one instruction, which compilers miss.
@@ -146,19 +179,21 @@ struct gemm_clc_fallback {
   unsigned k0;  // computed once
   unsigned k1;  // computed once
   unsigned k2;  // computed once
-  unsigned k3;  // computed once
+  unsigned long long k3;  // computed once
+  unsigned k4;  // computed once
   Shared* shared;  // in shared memory
   unsigned* counter;  // below sm_100: in global memory, zero before the first launch
   unsigned turn;  // which slot is next, and the parity of the answer's barrier
   Index index;  // the current work index
 
   SCHED_FUNCTION gemm_clc_fallback(unsigned rank_, unsigned p_m_tiles_) : rank(rank_), p_m_tiles(p_m_tiles_) {
-    k0 = ((p_m_tiles + 1u) >> 1u) * 24u;
     const unsigned t0 = (p_m_tiles + 1u) >> 1u;
-    k1 = (((t0 > 1u ? t0 : 1u) + 3u) & 3u) + 1u;
+    k0 = (((t0 > 1u ? t0 : 1u) + 3u) & 3u) + 1u;
+    k1 = detail::neg(k0);
     const unsigned t1 = (p_m_tiles + 1u) >> 1u;
     k2 = (((t1 > 1u ? t1 : 1u) + 3u) >> 2u) - 1u;
-    k3 = 4294967295u / k1;
+    k3 = (unsigned long long)(4294967295u / k0);
+    k4 = ((p_m_tiles + 1u) >> 1u) * 24u;
   }
   // What a kernel gets passed, whatever the dispatch, so that its source is the same for all of them.
   struct Arguments { unsigned p_m_tiles; unsigned* counter; };
@@ -191,7 +226,7 @@ struct gemm_clc_fallback {
   }
   // Whether there is a current tile. Ask before `tile()`.
   SCHED_FUNCTION bool valid() const {
-    return index < k0;
+    return index < k4;
   }
   // All threads of the worker call this together.
   SCHED_DEVICE void next() {
@@ -301,16 +336,16 @@ struct gemm_clc_fallback {
   }
   // The number of work items.
   SCHED_FUNCTION Index items() const {
-    return k0;
+    return k4;
   }
   SCHED_FUNCTION Tile index_to_tile(Index i) const {
     const unsigned t0 = detail::mulhi(i, 44739243u);
-    const bool t1 = t0 == k2;
-    const unsigned t2 = i - (t0 * 96u);
-    const unsigned t3 = t2 >> 2u;
-    const unsigned t4 = detail::mulhi((t2 + 1u), k3);
-    const int t5 = (int)((((t0 * 4u) + (t2 - ((t1 ? t4 : t3) * (t1 ? k1 : 4u)))) * 2u) + rank);
-    return Tile{t5, (int)(t1 ? t4 : t3)};
+    const unsigned t1 = i - (t0 * 96u);
+    const bool t2 = t0 == k2;
+    const unsigned t3 = t1 >> 2u;
+    const unsigned t4 = detail::madhi(t1, ((unsigned)k3), k3);
+    const unsigned t5 = (((t0 * 4u) + (((t2 ? t4 : t3) * (t2 ? k1 : (0u - 4u))) + t1)) * 2u) + rank;
+    return Tile{(int)t5, (int)(t2 ? t4 : t3)};
   }
   // Whether a scheduled tile lies in the space; false for padding.
   SCHED_FUNCTION bool in_bounds(Tile tile) const {
@@ -320,7 +355,7 @@ struct gemm_clc_fallback {
   SCHED_FUNCTION Index tile_to_index(Tile tile) const {
     const unsigned t0 = (unsigned)tile.m;
     const unsigned t1 = t0 >> 3u;
-    const unsigned t2 = ((t1 * 96u) + (((unsigned)tile.n) * ((t1 == k2) ? k1 : 4u))) + ((t0 >> 1u) & 3u);
+    const unsigned t2 = ((t1 * 96u) + (((unsigned)tile.n) * ((t1 == k2) ? k0 : 4u))) + ((t0 >> 1u) & 3u);
     return t2;
   }
 

@@ -3,6 +3,7 @@
 //   for (sched::gemm_group_major s(worker, p_m_tiles); s.valid(); s.next()) { auto t = s.tile(); ... }
 //
 // A worker is a CTA. Items: m_tiles * 32.
+// Each tile is decoded from its index: about 12 instructions; to carry 2 digits of it would take 15.
 #pragma once
 #ifndef SCHED_FUNCTION
 #if defined(__CUDACC__) || defined(__CUDACC_RTC__)
@@ -28,6 +29,38 @@ SCHED_FUNCTION unsigned long long mulhi(unsigned long long a, unsigned long long
   return __umul64hi(a, b);
 #else
   return (unsigned long long)(((unsigned __int128)a * b) >> 64);
+#endif
+}
+// Upper half of a * b + c: one instruction, which compilers miss.
+SCHED_FUNCTION unsigned madhi(unsigned a, unsigned b, unsigned long long c) {
+#ifdef __CUDA_ARCH__
+  unsigned high;
+  asm("{.reg .b64 w; .reg .b32 low; mul.wide.u32 w, %1, %2; add.u64 w, w, %3; mov.b64 {low, %0}, w;}"
+      : "=r"(high)
+      : "r"(a), "r"(b), "l"(c));
+  return high;
+#else
+  return (unsigned)(((unsigned long long)a * b + c) >> 32);
+#endif
+}
+// -a, which compilers would take apart again to subtract, by one instruction more.
+SCHED_FUNCTION unsigned neg(unsigned a) {
+#ifdef __CUDA_ARCH__
+  asm("neg.s32 %0, %1;" : "=r"(a) : "r"(a));
+  return a;
+#else
+  return 0u - a;
+#endif
+}
+SCHED_FUNCTION unsigned long long neg(unsigned long long a) { return 0ull - a; }
+// Number of the highest bit that is set, 0 if none is.
+SCHED_FUNCTION unsigned log2(unsigned a) {
+#ifdef __CUDA_ARCH__
+  return 31u - (unsigned)__clz((int)(a | 1u));
+#else
+  unsigned n = 0;
+  while (a >>= 1) ++n;
+  return n;
 #endif
 }
 // The bits of `low` in `mask`, of `high` elsewhere: one instruction, which compilers miss.
@@ -66,13 +99,15 @@ struct gemm_group_major {
   unsigned k1;  // computed once
   unsigned k2;  // computed once
   unsigned k3;  // computed once
+  unsigned long long k4;  // computed once
   Index index;  // the current work index
 
   SCHED_FUNCTION gemm_group_major(unsigned worker, unsigned p_m_tiles_) : p_m_tiles(p_m_tiles_) {
     k0 = p_m_tiles * 32u;
     k1 = (((p_m_tiles > 1u ? p_m_tiles : 1u) + 7u) & 7u) + 1u;
-    k2 = (((p_m_tiles > 1u ? p_m_tiles : 1u) + 7u) >> 3u) - 1u;
-    k3 = 4294967295u / k1;
+    k2 = detail::neg(k1);
+    k3 = (((p_m_tiles > 1u ? p_m_tiles : 1u) + 7u) >> 3u) - 1u;
+    k4 = (unsigned long long)(4294967295u / k1);
     index = (worker < 132u) ? worker : k0;
   }
   // What a kernel gets passed, whatever the dispatch, so that its source is the same for all of them.
@@ -94,12 +129,12 @@ struct gemm_group_major {
     return k0;
   }
   SCHED_FUNCTION Tile index_to_tile(Index i) const {
-    const unsigned t0 = i >> 8u;
-    const bool t1 = t0 == k2;
-    const unsigned t2 = (i >> 3u) & 31u;
-    const unsigned t3 = i & 255u;
-    const unsigned t4 = detail::mulhi((t3 + 1u), k3);
-    return Tile{(int)((t0 * 8u) + (t3 - ((t1 ? t4 : t2) * (t1 ? k1 : 8u)))), (int)(t1 ? t4 : t2)};
+    const unsigned t0 = i & 255u;
+    const unsigned t1 = i >> 8u;
+    const bool t2 = t1 == k3;
+    const unsigned t3 = (i >> 3u) & 31u;
+    const unsigned t4 = detail::madhi(t0, ((unsigned)k4), k4);
+    return Tile{(int)((t1 * 8u) + (((t2 ? t4 : t3) * (t2 ? k2 : (0u - 8u))) + t0)), (int)(t2 ? t4 : t3)};
   }
   // Whether a scheduled tile lies in the space; false for padding.
   SCHED_FUNCTION bool in_bounds(Tile) const {
@@ -109,7 +144,7 @@ struct gemm_group_major {
   SCHED_FUNCTION Index tile_to_index(Tile tile) const {
     const unsigned t0 = (unsigned)tile.m;
     const unsigned t1 = t0 >> 3u;
-    const unsigned t2 = ((t1 * 256u) + (((unsigned)tile.n) * ((t1 == k2) ? k1 : 8u))) + (t0 & 7u);
+    const unsigned t2 = ((t1 * 256u) + (((unsigned)tile.n) * ((t1 == k3) ? k1 : 8u))) + (t0 & 7u);
     return t2;
   }
 };

@@ -1,0 +1,57 @@
+"""What expressions cost on the machine: instructions, counted on the expressions after lowering.
+
+The counts are those of sm_80 to sm_120 SASS, as disassembled: 32-bit operations are one instruction each, a product and
+a sum are one together, 64-bit operations are made of 32-bit ones, and a division is a subroutine.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Container, Iterable
+
+from sched_compiler.expr import PRED, U64, Expr, topological
+
+#: Instructions of an operation on 32 and on 64 bits. Of comparisons, the width is that of the operands.
+_INSTRUCTIONS: dict[str, tuple[int, int]] = {
+    "add": (1, 2), "sub": (1, 2), "neg": (1, 2), "mul": (1, 4), "mulhi": (1, 9), "madhi": (1, 9),
+    "div": (16, 70), "mod": (18, 74), "min": (1, 3), "max": (1, 3), "lt": (1, 2), "le": (1, 2), "eq": (1, 2),
+    "and": (1, 1), "or": (1, 1), "xor": (1, 1), "not": (0, 0), "select": (1, 2), "load": (2, 2),
+    "shr": (1, 2), "band": (1, 2), "bor": (1, 2), "bxor": (1, 2), "merge": (1, 2), "log2": (2, 4),
+}  # fmt: skip
+
+
+def instructions(roots: Iterable[Expr], fixed: Container[str]) -> int:
+    """An estimate of the instructions that compute `roots`, but what depends on the inputs `fixed` alone."""
+    order = topological(roots)
+    known: set[int] = set()
+    uses = Counter(a.id for node in order for a in node.args)
+    total = 0
+    for node in order:
+        if node.attr in fixed if node.op == "var" else node.op != "load" and all(a.id in known for a in node.args):
+            known.add(node.id)
+        elif node.op == "cast":
+            total += node.dtype.bits > node.args[0].dtype.bits  # the upper half is made
+        elif node.args:
+            total += _INSTRUCTIONS[node.op][_wide(node)] - _fused(node, uses, known)
+    return total
+
+
+def division(x: Expr, d: Expr) -> int:
+    """An estimate of x // d after lowering, the divisor a literal or known before the loop."""
+    wide = x.dtype.bits == 64 or d.dtype.bits == 64
+    if d.value is not None and not d.value & (d.value - 1):
+        return _INSTRUCTIONS["shr"][wide]
+    if wide and (x.hi + 1) * d.hi > U64.hi:
+        return _INSTRUCTIONS["div"][wide]
+    return _INSTRUCTIONS["mulhi"][wide] + 1
+
+
+def _wide(node: Expr) -> bool:
+    return (node.args[0] if node.dtype is PRED else node).dtype.bits == 64
+
+
+def _fused(node: Expr, uses: Counter[int], known: Container[int]) -> int:
+    """1 for a 32-bit sum with a product that has no other use."""
+    if node.op != "add" or node.dtype.bits != 32:
+        return 0
+    return int(any(a.op == "mul" and uses[a.id] == 1 and a.id not in known for a in node.args))

@@ -1,0 +1,190 @@
+"""Digits that are carried are those of the decoded index, for every index, step and radix; and they are kept only where
+that is cheaper."""
+
+from __future__ import annotations
+
+import itertools
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from sched_compiler import check
+from sched_compiler.carry import Digits, Product, plan, product
+from sched_compiler.cost import instructions
+from sched_compiler.evaluate import NUMPY, evaluate
+from sched_compiler.expr import U32, U64, Expr, Graph
+from sched_compiler.lower import lower
+from sched_compiler.program import Program, Walk, place
+from tests.support.engines import Case, assert_engines_agree
+from tests.support.random_specs import RandomChoices, random_spec
+
+SPECS = sorted((Path(__file__).parents[2] / "specs").glob("*.yaml"))
+
+
+def digits(coords: list[Expr], index: Expr, start: Expr, step: Expr) -> Digits | None:
+    planned = plan(coords, index)
+    return None if planned is None else planned.digits(start, step)
+
+
+#: Extents of three loops that make an index of 64 bits.
+WIDE = "params: {M: {min: 0, max: 100000}, N: {min: 0, max: 100000}, K: {min: 1, max: 100000}}"
+
+
+def walked(of: Digits, coords: list[Expr], values: dict[str, int], first: int, steps: int, step: int) -> None:
+    """The coordinates by carried digits, against the decode of first, first + step, ..."""
+    names = [str(v.attr) for v in of.variables if v.op == "var"]
+    kinds = [NUMPY[v.dtype.name] for v in of.variables]
+    kept = [v.astype(kind) for v, kind in zip(evaluate(of.start, {**values, "first": first}), kinds, strict=True)]
+    for n in range(steps):
+        state = {"index": first + n * step} | dict(
+            zip(names, (v for v, e in zip(kept, of.variables, strict=True) if e.op == "var"), strict=True)
+        )
+        found = [int(v[0]) for v in evaluate(of.coords, {**values, **state})]
+        wanted = [int(v[0]) for v in evaluate(coords, {**values, "index": first + n * step})]
+        assert found == wanted, n
+        after = evaluate(of.advance, {**values, **state})
+        kept = [v.astype(kind) for v, kind in zip(after, kinds, strict=True)]
+
+
+@pytest.mark.parametrize("run_time", [False, True])
+@pytest.mark.parametrize(("a", "b", "c"), list(itertools.product([1, 2, 5, 8], [1, 3, 4], [2, 7])))
+def test_digits_of_loops(a: int, b: int, c: int, run_time: bool) -> None:
+    """Three loops, every step below and beyond each radix, from every first index."""
+    for step in range(1, a * b * c + 2):
+        g = Graph()
+        lengths = [g.var(n, 1, 9) if run_time else g.const(v) for n, v in zip("abc", (a, b, c), strict=True)]
+        _, y, z = lengths
+        index, first = g.var("index", 0, 9**3 - 1), g.var("first", 0, 9**3 - 1)
+        rest = index % (y * z)
+        coords = [index // (y * z), rest // z, rest % z]
+        of = digits(coords, index, first, g.const(step))
+        if of is None:
+            assert not run_time
+            assert b * c == 1 or c == 1
+            continue
+        values = dict(zip("abc", (a, b, c), strict=True)) if run_time else {}
+        for start in range(min(step, 4)):
+            walked(of, coords, values, start, (a * b * c - start + step - 1) // step, step)
+
+
+def test_digits_of_an_index_of_64_bits() -> None:
+    g = Graph()
+    index, first = g.var("index", 0, 2**63), g.var("first", 0, 2**63)
+    n, k = g.var("n", 1, 2**31 - 1), g.var("k", 1, 2**31 - 1)
+    coords = [index // (n * k), index % (n * k) // k, index % k]
+    step = g.var("step", 1, 2**31 - 1)
+    of = digits(coords, index, first, step)
+    assert of is not None
+    assert [v.dtype for v in of.variables] == [U32, U32, U64]
+    for n_, k_, step_ in itertools.product((1, 2, 2**31 - 1), (1, 3, 2**31 - 1), (1, 132, 2**31 - 1)):
+        for start in (0, 2**31, 2**62):
+            walked(of, coords, {"n": n_, "k": k_, "step": step_}, start, 5, step_)
+
+
+def test_what_is_no_numeral_stays_a_decode() -> None:
+    g = Graph()
+    index, d = g.var("index", 0, 999), g.var("d", 1, 9)
+    assert digits([index, index + d], index, index, g.const(1)) is None
+    assert digits([(index - 5) // 3], index, index, g.const(1)) is None
+    of = digits([index // 6, index % 4, index % 6], index, index, g.const(1))  # 4 and 6 are no chain
+    assert of is not None
+    assert len(of.variables) == 2
+
+
+def test_a_divisor_that_changes_with_the_index_is_no_radix() -> None:
+    g = Graph()
+    index, first = g.var("index", 0, 999), g.var("first", 0, 999)
+    coords = [index // (index % 3 + 1), index % (index // 40 + 1)]
+    of = digits(coords, index, first, g.const(7))
+    assert of is not None
+    assert [v.hi for v in of.variables] == [2, 333]
+    walked(of, coords, {}, 0, 140, 7)
+
+
+def test_products_are_the_same_however_they_are_written() -> None:
+    g = Graph()
+    a, b = g.var("a", 1, 9), g.var("b", 1, 9)
+    assert product(a * b * 6) == product(b * 2 * (a * 3))
+    assert product(a * b * 6).by(product(b * 2)) == Product(3, (a,))
+    assert product(a * 6).by(product(a * 4)) is None
+    assert product(a * 6).by(product(b)) is None
+    assert product(a * a).by(product(a)) == Product(1, (a,))
+
+
+@pytest.mark.parametrize("first", range(0, 400, 100))
+def test_random_specs_with_digits_carried_wherever_it_is_possible(first: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Walk, "carries", property(lambda walk: walk.carry is not None))
+    cases = []
+    for seed in range(first, first + 100):
+        spec, values = random_spec(RandomChoices(seed))
+        spec["dispatch"] = {"static": {"workers": 1 + seed % 7}}
+        cases.append(Case(spec, values))
+    carried = [case for case in cases if case.program.walk.carries]
+    assert len(carried) > 40
+    assert_engines_agree(carried)
+
+
+WIDE_ORDERS: dict[str, dict[str, Any]] = {
+    "loops": {"loops": ["k", "n", "m"]},
+    "bands": {"split": {"m": 8}, "loops": ["m.outer", "k", "n", "m.inner"]},
+    "serpentine": {"split": {"m": 4}, "loops": ["m.outer", "n", "k", "m.inner"], "serpentine": {"n": "m.outer"}},
+    "reversed": {"loops": ["n", "k", "m"], "reverse": ["k"], "rotate": {"m": 3}},
+}
+
+
+@pytest.mark.parametrize("order", WIDE_ORDERS)
+@pytest.mark.parametrize("workers", [5, "grid"])
+def test_wide_indices_are_carried_in_every_engine(order: str, workers: int | str) -> None:
+    limits = {"min": 0, "max": 100_000}
+    spec = {
+        "version": 1, "name": f"wide-{order}", "params": dict.fromkeys("MNK", limits),
+        "space": {"m": "M", "n": "N", "k": "K"}, "order": WIDE_ORDERS[order],
+        "dispatch": {"static": {"workers": workers}},
+    }  # fmt: skip
+    count = 3 if workers == "grid" else None
+    shapes = [(0, 3, 4), (1, 1, 1), (5, 7, 3), (16, 2, 9), (13, 1, 6), (8, 8, 8)]
+    cases = [Case(spec, dict(zip("MNK", shape, strict=True)), workers=count) for shape in shapes]
+    assert all(case.program.walk.carries for case in cases)
+    assert_engines_agree(cases)
+
+
+@pytest.mark.parametrize("path", SPECS, ids=lambda p: p.stem)
+def test_the_cheaper_way_is_taken(path: Path) -> None:
+    program = place(check(path.read_text(), path.name).schedule)
+    walk = program.walk
+    assert walk.carries == (walk.carry is not None and walk.carry < walk.decode)
+    assert (program.tile == program.coords) != walk.carries
+    assert len(program.start) == len(program.advance) == len(program.state) + 1
+    assert str(walk.decode) in str(walk)
+
+
+def program_of(order: str, dispatch: str, limits: str = WIDE) -> Program:
+    text = f"version: 1\nname: x\n{limits}\nspace: {{m: M, n: N, k: K}}\norder: {order}\ndispatch: {dispatch}\n"
+    return place(check(text).schedule)
+
+
+def test_digits_are_kept_where_the_step_is_known() -> None:
+    assert program_of("{loops: [m, n, k]}", "{static: {workers: 132}}").walk.carries
+    assert program_of("{loops: [m, n, k]}", "{static: {workers: grid}}").walk.carries
+    assert program_of("{loops: [m, n, k]}", "{dynamic: {workers: 132}}").walk.carry is None
+    narrow = WIDE.replace("100000", "100")
+    assert program_of("{loops: [m, n, k]}", "single", narrow).walk.carry is None
+    assert not program_of("{loops: [m, n, k]}", "{static: {workers: 132}}", narrow).walk.carries
+
+
+def test_costs() -> None:
+    """As disassembled: a shift, a reciprocal with its shift, product and sum in one, two for a sum of 64 bits."""
+    g = Graph()
+    x, d, wide = g.var("x", 0, 2**31 - 1), g.var("d", 1, 2**20), g.var("wide", 0, 2**40)
+
+    def cost(*roots: Expr) -> int:
+        return instructions(lower(g, roots, {"d"}), {"d"})
+
+    assert cost(x // 8) == 1
+    assert cost(x // d) == 2
+    assert cost(x // d, x % d) == 3
+    assert cost(d * 5 + 3) == 0
+    assert cost(wide + 1) == 2
+    assert cost(wide // d) == 11
+    assert cost(wide // g.var("d", 1, 2**30)) > 50
