@@ -17,7 +17,7 @@ from sched_compiler.protocol import Source
 from sched_compiler.schedule import INDEX, RANK, WORKER, WORKERS, tile_input
 
 #: Changed whenever the text that is emitted for some program changes.
-VERSION = "6"
+VERSION = "7"
 
 _PRELUDE = """\
 #ifndef SCHED_FUNCTION
@@ -93,8 +93,8 @@ _MEMBER = re.compile(
 
 
 def safe(name: str) -> str:
-    """An axis's name as a C++ identifier; the header's own macros begin with SCHED_."""
-    return f"{name}_" if name in _TAKEN or name.startswith(("_", "SCHED_")) else name
+    """An axis's name as a C++ identifier; the header's own macros begin with SCHED_. Different names stay different."""
+    return f"{name}_" if name.rstrip("_") in _TAKEN or name.startswith(("_", "SCHED_")) else name
 
 
 def struct_name(program: Program) -> str:
