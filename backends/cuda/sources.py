@@ -45,12 +45,6 @@ class CudaSources:
         return sandbox.unavailable()
 
     def build(self, source: UserSource, arch: str, emit: Emit, confined: bool) -> BuiltSource:
-        for path, text in source.files.items():
-            if (found := includes.absolute(text)) is not None:
-                line, column, name = found
-                told = f"the header {name[:200]} has an absolute path, which is another file on another machine"
-                mend = "name it relative to this file, or to a folder that is searched (-I)"
-                raise SourceError(told, [Message(path, line, column, True, told, mend)])
         compile_ = sandbox.compile_confined if confined else _compile
         generated, more = _generated(source), set[str]()
         while True:
@@ -67,7 +61,7 @@ class CudaSources:
             try:
                 compiled, lowered = compile_(request)
             except ToolchainError as e:
-                # the name of a header may be a macro's value, which the compiler alone knows
+                # in a bundle the name of a header may be a macro's value, which the compiler alone knows
                 absent = _ABSENT.search(e.log)
                 if absent is not None and absent[1] not in more and _find(source, absent[1]) is not None:
                     more.add(absent[1])
@@ -112,7 +106,9 @@ def _in_memory(source: UserSource, more: Iterable[str]) -> dict[str, str]:
     known: dict[str, str] = {}
     for name in (source.name, *more):
         known |= includes.closure(name, lambda path: _find(source, path), roots)
-    return {path: includes.rewritten(path, text, known, roots) for path, text in known.items()}
+    return {
+        path: includes.rewritten(path, text, known, roots, own=path in source.files) for path, text in known.items()
+    }
 
 
 def _message(said: nvrtc.Said, source: UserSource) -> Message:
@@ -121,6 +117,9 @@ def _message(said: nvrtc.Said, source: UserSource) -> Message:
     if file == _NAME_MAP:
         return Message(None, 1, None, said.error, said.text)
     text = said.text.replace(nvrtc.NOWHERE, "")
+    if said.error and file in source.files and (found := includes.refused(source.files[file], line)) is not None:
+        column, told, mend = found
+        return Message(file, line, column, said.error, told, mend)
     if file not in source.files:
         for number, user in _USED.findall(text):
             if user.strip('"') in source.files:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -49,7 +50,7 @@ def built(spec: str = SPEC, kernel: str = KERNEL, **files: str) -> Artifact:
 
 def refusal(spec: str = SPEC, kernel: str = KERNEL, **more: Any) -> tuple[Diagnostic, ...]:
     with pytest.raises(SpecError) as caught:
-        compile_spec(request(spec, {"k.cu": kernel}, **more))
+        compile_spec(request(spec, **{"files": {"k.cu": kernel}, **more}))
     return caught.value.diagnostics
 
 
@@ -327,10 +328,53 @@ def test_the_sandbox_gives_the_same_artifact() -> None:
 # -- where headers stand --------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("directive", ['#include "/abs/x.h"', "#include </abs/x.h>", '%:include "/abs/x.h"'])
-def test_a_header_by_an_absolute_path_is_refused(directive: str) -> None:
-    (d,) = refusal(kernel=f"{KERNEL}  {directive}\n")
-    assert (d.code, d.span.file, d.span.line) == ("E075", "k.cu", 5)
+WRITTEN = {
+    "quotes": '#include "{}"', "brackets": "#include <{}>", "digraph": '%:include "{}"', "next": '#include_next "{}"',
+    "blanks": '\f #\t include\v"{}"  ', "comments": '/* */ # /* */ include /* */ "{}" // and more',
+    "lines": '#inc\\\nlude \\\n"{}"', "question": '#if __has_include("{}")\n#endif',
+    "another": "#if 0\n#elif 1 && \\\n  __has_include(<{}>)\n#endif",
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", ["absolute", "a macro's value", "a macro's absolute value"])
+@pytest.mark.parametrize("way", WRITTEN)
+@pytest.mark.parametrize("where", ["k.cu", "sub/a.h"])
+def test_a_header_that_is_not_known_beforehand_is_refused(way: str, name: str, where: str, tmp_path: Path) -> None:
+    """Else the artifact would be made of a file that its key does not know. In a false condition it does no harm."""
+    there = tmp_path / "there.h"
+    there.write_text("#define THERE 1\n")
+    directive = WRITTEN[way].format(there)
+    if name != "absolute":
+        value = f'"{there}"' if name.endswith("absolute value") else '"sub/a.h"'
+        directive = f"#define HEADER {value}\n" + re.sub(r'"/.*"|<.*>', "HEADER", directive)
+    for text, wrong in ((directive, True), (f"#if 0\n{directive}\n#endif", False)):
+        files = {"k.cu": f'#include "sub/a.h"\n{KERNEL}', "sub/a.h": "#pragma once\n"}
+        files[where] += f"{text}\n"
+        if not wrong:
+            compile_spec(request(files=files))
+            continue
+        with pytest.raises(SpecError) as caught:
+            compile_spec(request(files=files))
+        d = next(d for d in caught.value.diagnostics if d.severity == "error")
+        line = files[where].split("\n")[d.span.line - 1]
+        place = "HEADER" if name != "absolute" else '"/' if '"' in directive else "</"
+        assert (d.code, d.span.file, line[d.span.column - 1 :][: len(place)]) == ("E075", where, place)
+        assert d.mend is not None
+
+
+@pytest.mark.parametrize("way", WRITTEN)
+def test_a_header_is_found_in_whatever_way_it_is_written(way: str) -> None:
+    """And what is no directive is left as it is."""
+    kernel = WRITTEN[way].format("sub/a.h") + "\n// #include NO\n/*\n#include NO\n*/\n"
+    text = '\n#include "sub/../sub/a.h"'
+    kernel += f'static_assert(sizeof(R"({text})") == {len(text) + 1}, "");\n{KERNEL}'
+    artifact = built(kernel=kernel, **{"sub/a.h": "#pragma once\n"})
+    manifest: Any = artifact.manifest
+    assert [source["path"] for source in manifest["sources"]] == ["k.cu", "sub/a.h"]
+    assert artifact.key != artifact_key(request(files={"k.cu": kernel, "sub/a.h": "#pragma once\nint x;\n"}))
+    wrong = kernel.replace("static_assert", "int x = ;\nstatic_assert")
+    d = [d for d in refusal(files={"k.cu": wrong, "sub/a.h": ""}) if d.severity == "error"][-1]
+    assert wrong.split("\n")[d.span.line - 1] == "int x = ;"
 
 
 def test_a_header_of_a_searched_folder_finds_its_own_neighbours(tmp_path: Path) -> None:
