@@ -6,7 +6,7 @@ import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
-from backends.cuda import emitter, includes
+from backends.cuda import emitter, includes, kernels
 from backends.toolchain import bundles, nvrtc, sandbox
 from backends.toolchain.errors import ToolchainError
 from backends.toolchain.library import Compiled
@@ -19,7 +19,9 @@ _OPTIONS = {"fast-math": "--use_fast_math", "line-info": "--generate-line-info",
 _NAME_MAP = "__nv_name_map"
 #: "... at line 12 of /nowhere/kernel.cu": who used a header's inside.
 _ABSENT = re.compile(r'could not open source file "([^"]+)"')
-_USED = re.compile(r"at line ([0-9]+) of (\S+)")
+_USED = re.compile(r'at line ([0-9]+) of "?')
+#: The entry as NVRTC has put it together anew.
+_INPUT = re.compile(rf"\.?\s*(?:Input name expression was:|{_NAME_MAP}\([0-9]+\):).*")
 
 
 def header_names(program: Program) -> tuple[str, ...]:
@@ -66,7 +68,7 @@ class CudaSources:
                 if absent is not None and absent[1] not in more and _find(source, absent[1]) is not None:
                     more.add(absent[1])
                     continue
-                raise SourceError(e.log, [_message(said, source) for said in nvrtc.messages(e.log)]) from None
+                raise SourceError(e.log, _errors(e.log, source)) from None
             assert lowered is not None  # an entry was asked for
             return BuiltSource(compiled.blob, lowered, tuple(_message(s, source) for s in nvrtc.messages(compiled.log)))
 
@@ -111,19 +113,29 @@ def _in_memory(source: UserSource, more: Iterable[str]) -> dict[str, str]:
     }
 
 
+def _errors(log: str, source: UserSource) -> list[Message]:
+    """What a compile that failed said. Of the entry it says one thing several times, and that for any error before."""
+    said = nvrtc.messages(log)
+    found = [_message(s, source) for s in said if s.file != _NAME_MAP]
+    entry = next((s for s in said if s.file == _NAME_MAP and s.error), None)
+    if entry is not None and not any(message.error for message in found):
+        mend = kernels.mended(source.entry, source.files.values())
+        found.append(Message(None, 1, None, True, _INPUT.sub("", entry.text), mend))
+    return found
+
+
 def _message(said: nvrtc.Said, source: UserSource) -> Message:
     """A message, placed in the user's files where it can be."""
     file, line, column = said.file, said.line, said.column
-    if file == _NAME_MAP:
-        return Message(None, 1, None, said.error, said.text)
     text = said.text.replace(nvrtc.NOWHERE, "")
     if said.error and file in source.files and (found := includes.refused(source.files[file], line)) is not None:
         column, told, mend = found
         return Message(file, line, column, said.error, told, mend)
     if file not in source.files:
-        for number, user in _USED.findall(text):
-            if user.strip('"') in source.files:
-                return Message(user.strip('"'), int(number), None, said.error, f"{file}({line}): {text}")
+        for used in _USED.finditer(text):
+            users = [name for name in source.files if text.startswith(name, used.end())]
+            if users:
+                return Message(max(users, key=len), int(used[1]), None, said.error, f"{file}({line}): {text}")
     return Message(file, line, column, said.error, text, _mend(text, source.bundles))
 
 

@@ -182,18 +182,19 @@ def test_the_key_depends_on_the_bundles_release(monkeypatch: pytest.MonkeyPatch)
     assert artifact_key(request(spec)) != key
 
 
-def test_bytes_do_not_depend_on_the_process_or_the_folder(tmp_path: Path) -> None:
+@pytest.mark.parametrize("options", ["", "line-info"])
+def test_bytes_do_not_depend_on_the_process_or_the_folder(tmp_path: Path, options: str) -> None:
     kernel = KERNEL.replace("{\n", "{\n  static __device__ int local; ++local; *(const char**)A = __FILE__;\n", 1)
     digests = set()
     for name in ("one", "another/below"):
         folder = tmp_path / name
         folder.mkdir(parents=True)
-        (folder / "spec.yaml").write_text(SPEC)
+        (folder / "spec.yaml").write_text(f"{SPEC}  options: [{options}]\n")
         (folder / "k.cu").write_text('#include "sub/h.cuh"\n' + kernel)
         (folder / "sub").mkdir()
         (folder / "sub" / "h.cuh").write_text("static __device__ const char* here() { return __FILE__; }\n")
         command = [sys.executable, "-m", "sched_compiler.cli", "compile", str(folder / "spec.yaml"), "--arch", "sm_90a"]
-        subprocess.run([*command, "-o", str(folder / "out")], check=True, capture_output=True)
+        subprocess.run([*command, "-o", str(folder / "out")], check=True, capture_output=True, cwd=folder)
         digests.add(((folder / "out").read_bytes(), (folder / "out.json").read_bytes()))
     assert len(digests) == 1
 
@@ -233,15 +234,109 @@ def test_warnings_are_given_with_the_artifact() -> None:
     assert places(artifact.warnings) == [("W005", "k.cu", 3, 7)]
 
 
-def test_a_kernel_that_is_not_there() -> None:
-    (d, *_) = refusal(SPEC.replace("entry: work", "entry: job"))
-    assert (d.code, d.span.file, d.span.line) == ("E075", "spec.yaml", 9)
+KERNELS = """
+namespace a {
+template <int N, typename T> __global__ void __launch_bounds__(64) work(T* x) { x[0] = N; }
+namespace b { extern "C" __global__ void other(int* x); }
+}
+template <typename T>
+__global__ void lonely(T* x);
+__device__ void helper(int* x) {}
+// __global__ void remark() {}
+__device__ int variable;
+__constant__ int fixed = 3;
+"""
+ALL = "the source has: `a::work<int N, typename T>`, `a::b::other`, `lonely<typename T>`"
 
 
-def test_the_assembler_s_errors() -> None:
-    (d, *_) = refusal(kernel=KERNEL.replace("{\n", '{\n  asm volatile("foo.bar;");\n', 1))
-    assert (d.code, d.span.file) == ("E075", "k.cu")
-    assert "foo" in (d.found or "")
+@pytest.mark.parametrize(
+    ("entry", "mend"),
+    [
+        ("a::wrk<3, int>", "did you mean `a::work<int N, typename T>`?"),
+        ("work<3, int>", "did you mean `a::work<int N, typename T>`?"),
+        ("a::work", "with template arguments it is `a::work<int N, typename T>`"),
+        ("a::work<3>", "with template arguments it is `a::work<int N, typename T>`"),
+        ("lonely<unknown>", "with template arguments it is `lonely<typename T>`"),
+        ("::a::oter", "did you mean `a::b::other`?"),
+        ("a", ALL),
+        ("a::b::c<3>", ALL),
+        ("helper", ALL),
+        ("remark", ALL),
+        ("variable", ALL),
+        ("fixed", ALL),
+        ("threadIdx", ALL),
+        ("int", ALL),
+    ],
+)
+def test_a_kernel_that_is_not_there(entry: str, mend: str) -> None:
+    """One diagnostic at the entry, which knows the kernels that there are."""
+    (d,) = (d for d in refusal(SPEC.replace("entry: work", f"entry: '{entry}'"), KERNELS) if d.severity == "error")
+    assert (d.code, d.span.file, d.span.line, d.found, d.mend) == ("E075", "spec.yaml", 9, entry, mend)
+    assert "nv_name_map" not in d.message
+    assert "name expression was" not in d.message
+
+
+def test_an_error_in_the_source_is_told_without_what_follows_for_the_entry() -> None:
+    diagnostics = refusal(kernel="int x = ;\n")
+    assert {d.span.file for d in diagnostics} == {"k.cu"}
+
+
+ASSEMBLY = """\
+#include "sub/a b.cuh"
+#define STOP(x) asm volatile("bar.foo %0;" ::"r"(x))
+template <int N> __device__ __forceinline__ int twice(int x) {
+  asm("add.u32 %0, %1;" : "=r"(x) : "r"(x));  // @
+  return x;
+}
+__global__ void work(float* A, int M, double scale, sched::gemm::Arguments tiles) {
+  A[0] = twice<3>(M);
+  asm volatile("foo.bar;");  // @
+  asm volatile(  // @
+      "{\\n"
+      " .reg .u32 t;\\n"
+      " movv.u32 t, %0;\\n}" ::"r"(M));
+  STOP(M);  // @
+  header(A);
+}
+"""
+HEADER = """\
+#include <sched/gemm.cuh>
+__device__ __forceinline__ void deep() { asm volatile("a.b;"); }  // @
+__device__ __forceinline__ void header(float* A) { deep(); }
+"""
+
+
+@pytest.mark.parametrize("confined", [False, True])
+def test_the_assembler_s_errors_stand_in_the_source(confined: bool) -> None:
+    """Each at the statement with the instruction, in whatever function, macro or header that is."""
+    if confined and sandbox.unavailable() is not None:
+        pytest.skip(str(sandbox.unavailable()))
+    files = {"k.cu": ASSEMBLY, "sub/a b.cuh": HEADER}
+    diagnostics = refusal(files=files, confined=confined)
+    marked = {(f, n) for f, text in files.items() for n, line in enumerate(text.split("\n"), 1) if "// @" in line}
+    assert {(d.span.file, d.span.line) for d in diagnostics} == marked
+    (d,) = (d for d in diagnostics if d.span.file != "k.cu" and "'a'" in d.message)
+    assert (d.code, d.severity) == ("E075", "error")
+    assert "of `a.b;` (ptxas" in d.message
+    assert 'at line 3 of "sub/a b.cuh", inlined at line 15 of "k.cu"' in d.message
+
+
+@pytest.mark.parametrize("attribute", ["__noinline__", "__forceinline__"])
+def test_what_the_assembler_says_of_a_function_stands_there(attribute: str) -> None:
+    aside = f"extern __device__ float nowhere(int);\n__device__ {attribute} void aside(float* A) {{\n"
+    kernel = f"{aside}  A[2] = nowhere(1);\n}}\n{KERNEL.replace('A[s', 'aside(A), A[s')}"
+    (d,) = refusal(kernel=kernel)
+    assert (d.code, d.span.file, d.span.line) == ("E075", "k.cu", 3)
+    big = KERNEL.replace("{\n", "{\n  __shared__ float big[120000]; big[threadIdx.x] = M; A[1] = big[M];\n", 1)
+    (d,) = refusal(kernel=big)
+    assert (d.code, d.span.file, d.span.line) == ("E075", "k.cu", 2)
+
+
+def test_what_nobody_places_stands_at_the_source(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("backends.toolchain.ptxas._place", lambda *_: None)
+    (d,) = refusal(kernel=KERNEL.replace("{\n", '{\n  asm volatile("foo;");\n', 1))
+    assert (d.code, d.span.file, d.span.line) == ("E075", "spec.yaml", 8)
+    assert "'foo'" in (d.found or "")
 
 
 @pytest.mark.parametrize(
