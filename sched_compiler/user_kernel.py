@@ -171,8 +171,12 @@ def _diagnostic(kernel: UserKernel, message: Message) -> Diagnostic:
     code, loaded = "E075" if message.error else "W005", kernel.own.loaded
     text, mend = message.text[:2000], message.mend
     if message.file is None:
-        expected = "a __global__ function of the source"
-        return loaded.diagnostic(code, ("kernel", "entry"), text, found=kernel.spec.entry, expected=expected, mend=mend)
+        path, found, expected = ("kernel", *message.key), None, None
+        if message.key == ("entry",):
+            found, expected = kernel.spec.entry, "a __global__ function of the source"
+        return loaded.diagnostic(
+            code, path, text, found=found, expected=expected, mend=mend, key=message.key[:1] == ("defines",)
+        )
     content = kernel.source.files.get(message.file)
     if content is None:
         column = message.column or 1

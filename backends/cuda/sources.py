@@ -17,6 +17,9 @@ from sched_compiler.registry import BuiltSource, Message, SourceError, UserSourc
 _OPTIONS = {"fast-math": "--use_fast_math", "line-info": "--generate-line-info", "c++20": "--std=c++20"}
 #: Where NVRTC compiles the name of the kernel that is asked for.
 _NAME_MAP = "__nv_name_map"
+#: What NVRTC includes before a source.
+_BUILTIN = "__nv_nvrtc_builtin_header.h"
+_MACRO = re.compile(r"Command-line error: invalid macro definition: (\w+)")
 #: "... at line 12 of /nowhere/kernel.cu": who used a header's inside.
 _ABSENT = re.compile(r'could not open source file "([^"]+)"')
 _USED = re.compile(r'at line ([0-9]+) of "?')
@@ -115,18 +118,27 @@ def _in_memory(source: UserSource, more: Iterable[str]) -> dict[str, str]:
 
 def _errors(log: str, source: UserSource) -> list[Message]:
     """What a compile that failed said. Of the entry it says one thing several times, and that for any error before."""
+    if (macro := _MACRO.search(log)) is not None:
+        told = f"the compiler takes no macro called {macro[1]}"
+        return [Message(None, 1, None, True, told, "choose another name", ("defines", macro[1]))]
     said = nvrtc.messages(log)
+    builtin = next((s for s in said if s.file == _BUILTIN and s.error), None)
+    if builtin is not None and source.defines:
+        told = f"a macro changes what CUDA itself declares: {builtin.text}"
+        return [Message(None, 1, None, True, told, "choose names that C++ and CUDA do not use", ("defines",))]
     found = [_message(s, source) for s in said if s.file != _NAME_MAP]
     entry = next((s for s in said if s.file == _NAME_MAP and s.error), None)
     if entry is not None and not any(message.error for message in found):
-        mend = kernels.mended(source.entry, source.files.values())
-        found.append(Message(None, 1, None, True, _INPUT.sub("", entry.text), mend))
+        found.append(_message(entry, source))
     return found
 
 
 def _message(said: nvrtc.Said, source: UserSource) -> Message:
     """A message, placed in the user's files where it can be."""
     file, line, column = said.file, said.line, said.column
+    if file == _NAME_MAP:
+        mend = kernels.mended(source.entry, source.files.values()) if said.error else None
+        return Message(None, 1, None, said.error, _INPUT.sub("", said.text), mend)
     text = said.text.replace(nvrtc.NOWHERE, "")
     if said.error and file in source.files and (found := includes.refused(source.files[file], line)) is not None:
         column, told, mend = found
@@ -136,6 +148,10 @@ def _message(said: nvrtc.Said, source: UserSource) -> Message:
             users = [name for name in source.files if text.startswith(name, used.end())]
             if users:
                 return Message(max(users, key=len), int(used[1]), None, said.error, f"{file}({line}): {text}")
+    if said.error and file in _generated(source):
+        return Message(
+            file, line, column, True, text, "a macro may have a name that this header uses: include it first"
+        )
     return Message(file, line, column, said.error, text, _mend(text, source.bundles))
 
 

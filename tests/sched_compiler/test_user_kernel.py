@@ -174,6 +174,91 @@ def test_the_key_depends_on_what_is_included_and_on_nothing_else() -> None:
     assert artifact_key(request(SPEC + "  defines: {X: 1}\n", files)) != key
 
 
+SAME = {
+    "source": ("k.cu", "./k.cu", "sub/../k.cu", "k.cu/."),
+    "headers": ("[]", "null", None),
+    "options": ("[]", "null", None),
+    "defines": ("{}", "null", None),
+    "schedules": ("[]", "null", None),
+    "shared_bytes": ("1024 + M", "1024+M", "(1024) + (M)"),
+    "block": ("[32, 4]", "[32, 4, 1]"),
+}
+ORDERED = {
+    "headers": ("[cuda, cccl]", "[cccl, cuda]"),
+    "options": ("[line-info, fast-math, 'c++20']", "['c++20', line-info, fast-math]"),
+    "defines": ("{X: 1, Y: X}", "{Y: X, X: '1'}"),
+}
+
+
+def with_key(key: str, value: str | None) -> str:
+    spec = re.sub(rf"  {key}: .*\n", "", SPEC)
+    return spec if value is None else f"{spec}  {key}: {value}\n"
+
+
+@pytest.mark.parametrize(("key", "values"), [*SAME.items(), *ORDERED.items()])
+def test_the_key_is_one_however_the_same_is_written(key: str, values: tuple[str | None, ...]) -> None:
+    if key == "headers" and values[0] != "[]" and bundles.missing(["cuda", "cccl"]) is not None:
+        pytest.skip("the extra `headers` is not installed")
+    specs = [with_key(key, value) for value in values]
+    assert len({artifact_key(request(spec)) for spec in specs}) == 1
+    assert len({to_yaml(load(spec, "spec.yaml").spec) for spec in specs}) == 1 or key == "shared_bytes"
+    assert len({compile_spec(request(spec)).blob for spec in specs}) == 1
+
+
+@pytest.mark.parametrize(
+    ("key", "values"),
+    [
+        ("options", ("[]", "[line-info]", "[fast-math]", "['c++20']", "[line-info, fast-math]")),
+        ("defines", ("{}", "{X: 1}", "{X: 2}", "{X: '01'}", "{X: ''}", "{Y: 1}", "{X: ' 1'}")),
+        ("source", ("k.cu", "../k.cu", "sub/k.cu")),
+    ],
+)
+def test_what_is_not_the_same_has_keys_of_its_own(key: str, values: tuple[str, ...]) -> None:
+    files = {"k.cu": KERNEL, "../k.cu": KERNEL, "sub/k.cu": KERNEL}
+    assert len({artifact_key(request(with_key(key, value), files)) for value in values}) == len(values)
+
+
+@pytest.mark.parametrize(
+    ("text", "column"), [("options: [line-info, 'c++20', line-info]", 33), ("headers: [cuda, cuda]", 19)]
+)
+def test_what_stands_twice_is_refused_there(text: str, column: int) -> None:
+    assert places(refusal(f"{SPEC}  {text}\n")) == [("E012", "spec.yaml", 13, column)]
+
+
+def test_an_option_that_there_is_not_is_refused_where_it_stands() -> None:
+    assert places(refusal(f"{SPEC}  options: [line-info, fast-maths, 'c++20']\n")) == [("E012", "spec.yaml", 13, 24)]
+
+
+VALUES = ['"a b"', "it's", "'x'", "a | b", "{1, 2}", "x[0] = !y ^ ~z ? 1 : 2;", "#", "\\\\n", "</etc/x.h>", " ", "// x"]
+
+
+@pytest.mark.parametrize("value", VALUES)
+def test_a_macro_has_any_value_on_one_line(value: str) -> None:
+    quoted = value.replace('"', "").replace("\\", "") if "'" not in value else ""
+    spec = f"{SPEC}  defines: {json.dumps({'VALUE': value, 'STRING': json.dumps(quoted)})}\n"
+    built(spec, f'{KERNEL}static_assert(sizeof(STRING) == {len(quoted) + 1}, "");\n#ifndef VALUE\n#error\n#endif\n')
+    assert load(to_yaml(load(spec, "spec.yaml").spec), "spec.yaml").spec == load(spec, "spec.yaml").spec
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "code"),
+    [
+        ("defined", "1", "E075"), ("__FILE__", "1", "E075"), ("class", "1", "E075"), ("int", "long", "E075"),
+        ("X", '"1\\n2"', "E012"), ("X", '"1\\\\"', "E012"), ("X", "1.5", "E012"), ("X", "true", "E012"),
+        ("X", "é", "E012"),
+    ],
+)  # fmt: skip
+def test_macros_that_cannot_be(name: str, value: str, code: str) -> None:
+    (d,) = refusal(f"{SPEC}  defines: {{{name}: {value}}}\n")
+    assert (d.code, d.span.file, d.span.line) == (code, "spec.yaml", 13)
+
+
+def test_a_macro_in_the_way_of_a_made_header_is_told() -> None:
+    d = refusal(kernel=f"#define Tile 3\n{KERNEL}")[0]
+    assert (d.code, d.span.file) == ("E075", "<sched/gemm.cuh>")
+    assert "macro" in (d.mend or "")
+
+
 def test_the_key_depends_on_the_bundles_release(monkeypatch: pytest.MonkeyPatch) -> None:
     spec = SPEC + "  headers: [cuda]\n"
     monkeypatch.setattr(bundles, "versions", lambda names: tuple(f"{n} 1" for n in names))
