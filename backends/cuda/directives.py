@@ -1,4 +1,4 @@
-"""Where a text of C++ names headers, in whatever way the language lets it be written.
+"""Where a text of C++ names headers, or the moment of its compile, in whatever way the language lets it be written.
 
 Lines that go on behind a backslash are put together first, then comments and the insides of raw strings are blanked;
 in what is left a directive is a line that begins with `#`.
@@ -9,7 +9,7 @@ from __future__ import annotations
 import functools
 import re
 from bisect import bisect_right
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
 _SPLICE = re.compile(r"\\\r?\n")
@@ -24,6 +24,7 @@ _LEXEME = re.compile(
     rf"|#{_BLANK}include(?:_next)?{_BLANK}<[^>\n]*>|%:{_BLANK}include(?:_next)?{_BLANK}<[^>\n]*>",
     re.MULTILINE | re.DOTALL,
 )
+_MOMENT = re.compile(rf"{_LEXEME.pattern}|(?P<moment>\b__(?:DATE|TIME)__\b)", _LEXEME.flags)
 _DIRECTIVE = re.compile(
     rf"^{_BLANK}(?:#|%:){_BLANK}(?:include(?:_next)?\b{_BLANK}(?P<file>[^\n]*)|(?:el)?if\b(?P<condition>[^\n]*))",
     re.MULTILINE,
@@ -50,16 +51,9 @@ class Named:
 @functools.lru_cache(maxsize=8192)
 def named(text: str) -> tuple[Named, ...]:
     """Every place where `text` includes a header or asks for one, in order."""
-    joined = _SPLICE.sub("", text)
+    joined, there = _joined(text)
     if "include" not in joined:
         return ()
-    begins, shifts = list[int](), [0]  # of what follows each splice: its place in the joined text, and what is missing
-    for splice in _SPLICE.finditer(text):
-        begins.append(splice.start() - shifts[-1])
-        shifts.append(shifts[-1] + len(splice[0]))
-
-    def there(offset: int) -> int:
-        return offset + shifts[bisect_right(begins, offset)]
 
     def blanked(lexeme: re.Match[str]) -> str:
         return lexeme[0] if lexeme["comment"] is lexeme["mark"] is None else " " * len(lexeme[0])
@@ -69,6 +63,24 @@ def named(text: str) -> tuple[Named, ...]:
         Named(there(begin), there(end - 1) + 1, name, quoted, macro)
         for begin, end, name, quoted, macro in _found(clean)
     )
+
+
+def moments(text: str) -> Iterator[tuple[int, int, str]]:
+    """Where `text` takes the date or the time of the compile: from, to, and which."""
+    joined, there = _joined(text)
+    if "__DATE__" in joined or "__TIME__" in joined:
+        for lexeme in _MOMENT.finditer(joined):
+            if lexeme["moment"]:
+                yield there(lexeme.start()), there(lexeme.end() - 1) + 1, lexeme[0]
+
+
+def _joined(text: str) -> tuple[str, Callable[[int], int]]:
+    """The text with its lines put together, and what gives the place in it of one in that."""
+    begins, shifts = list[int](), [0]  # of what follows each splice: its place in the joined text, and what is missing
+    for splice in _SPLICE.finditer(text):
+        begins.append(splice.start() - shifts[-1])
+        shifts.append(shifts[-1] + len(splice[0]))
+    return _SPLICE.sub("", text), lambda offset: offset + shifts[bisect_right(begins, offset)]
 
 
 def _found(clean: str) -> Iterator[tuple[int, int, str | None, bool, bool]]:

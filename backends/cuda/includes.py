@@ -5,7 +5,8 @@ includes another. So every directive that names a known file is written anew wit
 a text is changed. A directive inside a false condition is followed like any other: a header more does no harm.
 
 A name that is a macro's value, or a place on a machine, is one of a file that the artifact's key does not know. In a
-user's text such a name is written anew as one that the compiler refuses, where it comes to it.
+user's text such a name is written anew as one that the compiler refuses, where it comes to it. Date and time of the
+compile, on which no artifact may depend, are written anew as macros of a fixed moment.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ import functools
 import posixpath
 from collections.abc import Callable, Iterable, Mapping
 
-from backends.cuda.directives import Named, named
+from backends.cuda.directives import Named, moments, named
 
 #: Gives the text of a file by its path; None where there is none.
 Find = Callable[[str], "str | None"]
@@ -30,6 +31,10 @@ def included(text: str) -> tuple[tuple[str, bool], ...]:
 _GENERATED = "sched/"
 #: What stands for a name that is refused: the compiler says that it is no file's, and ends.
 _NONE = "SCHED_NO_FILE"
+#: What stands for the moment of the compile, and is as long as that, so that columns stay.
+_MOMENTS = {"__DATE__": "SCHED_D_", "__TIME__": "SCHED_T_"}
+#: Macros that a compile of what is written anew needs.
+DEFINES = {"SCHED_D_": '"Jan  1 1970"', "SCHED_T_": '"00:00:00"'}
 
 
 def closure(name: str, find: Find, roots: Iterable[str]) -> dict[str, str]:
@@ -62,12 +67,12 @@ def refused(text: str, line: int) -> tuple[int, str, str] | None:
     """Column, message and mend of what is refused in a line of a user's text, lines and columns counted from 1."""
     for place in named(text):
         if _is_refused(place) and text.count("\n", 0, place.begin) + 1 == line:
-            column = place.begin - text.rfind("\n", 0, place.begin)
+            at = place.begin - text.rfind("\n", 0, place.begin)
             if place.name is None:
                 told = "the name of this header is a macro's value, so that it is not known what the kernel is made of"
-                return column, told, "write the name itself, in the directive; with `#if` between several"
+                return at, told, "write the name itself, in the directive; with `#if` between several"
             told = f"the header {place.name[:200]} has an absolute path, which is another file on another machine"
-            return column, told, "name it relative to this file, or to a folder that is searched (-I)"
+            return at, told, "name it relative to this file, or to a folder that is searched (-I)"
     return None
 
 
@@ -78,9 +83,10 @@ def _is_refused(place: Named) -> bool:
 def rewritten(name: str, text: str, known: Mapping[str, str], roots: Iterable[str], *, own: bool = False) -> str:
     """`text`, with every directive that means a file of `known` naming it as it is called there.
 
-    In the user's `own` texts the names that are refused are written anew as well.
+    In the user's `own` texts what is refused or fixed is written anew as well.
     """
-    roots, parts, done = tuple(roots), list[str](), 0
+    roots = tuple(roots)
+    places = [(begin, end, _MOMENTS[name]) for begin, end, name in moments(text)] if own else []
     for place in named(text):
         if own and _is_refused(place):
             anew = _NONE
@@ -90,9 +96,12 @@ def rewritten(name: str, text: str, known: Mapping[str, str], roots: Iterable[st
             if path is None or place.macro or path == place.name:
                 continue
             anew = f'"{path}"'
-        ends = text.count("\n", place.begin, place.end)  # of lines that go on behind a backslash
-        parts += [text[done : place.begin], anew, "\\\n" * ends]
-        done = place.end
+        places.append((place.begin, place.end, anew))
+    parts, done = list[str](), 0
+    for begin, end, anew in sorted(places):
+        ends = text.count("\n", begin, end)  # of lines that go on behind a backslash
+        parts += [text[done:begin], anew, "\\\n" * ends]
+        done = end
     return "".join([*parts, text[done:]])
 
 

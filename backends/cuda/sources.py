@@ -73,11 +73,19 @@ class CudaSources:
                     continue
                 raise SourceError(e.log, _errors(e.log, source)) from None
             assert lowered is not None  # an entry was asked for
+            if not _defines(compiled.blob, emit, lowered):
+                told = "this kernel is declared in the source, and defined nowhere"
+                raise SourceError(told, [Message(None, 1, None, True, told)])
             return BuiltSource(compiled.blob, lowered, tuple(_message(s, source) for s in nvrtc.messages(compiled.log)))
 
 
+def _defines(blob: bytes, emit: Emit, kernel: str) -> bool:
+    """Whether the kernel of this name is in what was compiled, and not only promised."""
+    return (f".entry {kernel}(" if emit == "ptx" else f".text.{kernel}\0").encode() in blob
+
+
 def _options(source: UserSource) -> list[str]:
-    defines = [f"-D{name}={value}" for name, value in source.defines]
+    defines = [f"-D{name}={value}" for name, value in (*includes.DEFINES.items(), *source.defines)]
     return [*_needed(source.bundles), *(_OPTIONS[option] for option in source.options), *defines]
 
 
@@ -141,8 +149,7 @@ def _message(said: nvrtc.Said, source: UserSource) -> Message:
         return Message(None, 1, None, said.error, _INPUT.sub("", said.text), mend)
     text = said.text.replace(nvrtc.NOWHERE, "")
     if said.error and file in source.files and (found := includes.refused(source.files[file], line)) is not None:
-        column, told, mend = found
-        return Message(file, line, column, said.error, told, mend)
+        return Message(file, line, found[0], True, *found[1:])
     if file not in source.files:
         for used in _USED.finditer(text):
             users = [name for name in source.files if text.startswith(name, used.end())]
@@ -152,17 +159,27 @@ def _message(said: nvrtc.Said, source: UserSource) -> Message:
         return Message(
             file, line, column, True, text, "a macro may have a name that this header uses: include it first"
         )
-    return Message(file, line, column, said.error, text, _mend(text, source.bundles))
+    return Message(file, line, column, said.error, text, _mend(text, source))
 
 
-def _mend(text: str, given: Sequence[str]) -> str | None:
-    """Which bundle holds a header that was not found."""
+def _mend(text: str, source: UserSource) -> str | None:
+    """Where a header is that was not found."""
     absent = _ABSENT.search(text)
     if absent is None:
         return None
     for name in bundles.BUNDLES:
-        if name not in given and bundles.missing([name]) is None and bundles.header((name,), absent[1]) is not None:
-            return f"add `headers: [{', '.join((*given, name))}]` to `kernel`"
-    if absent[1].startswith("sched/"):
-        return "headers in `sched/` are made: <sched/NAME.cuh> for the schedules that the spec has, no others"
+        if (
+            name not in source.bundles
+            and bundles.missing([name]) is None
+            and bundles.header((name,), absent[1]) is not None
+        ):
+            return f"add `headers: [{', '.join((*source.bundles, name))}]` to `kernel`"
+    name = absent[1].removeprefix("sched/")
+    made = [header for program in source.programs for header in header_names(program)]
+    if absent[1].startswith("sched/") or f"sched/{name}" in made:
+        return f"headers in `sched/` are made for the schedules that the spec has: {', '.join(f'<{m}>' for m in made)}"
+    plain = f"c{name.removesuffix('.h')}" if name.endswith(".h") else name
+    if bundles.missing(["cccl"]) is None and bundles.header(("cccl",), f"cuda/std/{plain}") is not None:
+        more = "" if "cccl" in source.bundles else f", with `headers: [{', '.join((*source.bundles, 'cccl'))}]`"
+        return f"the host's headers are not here: include <cuda/std/{plain}>{more}"
     return None

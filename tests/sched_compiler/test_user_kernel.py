@@ -589,6 +589,50 @@ def test_columns_are_those_of_the_text_whatever_is_above() -> None:
     assert places(refusal(kernel=odd + KERNEL.replace("scale;", "scales;")))[0] == ("E075", "k.cu", 4, 71)
 
 
+@pytest.mark.parametrize("place", ["k.cu", "a.h"])
+def test_no_artifact_depends_on_the_moment_of_its_compile(place: str) -> None:
+    """Date and time are fixed where the language would give them, and are words elsewhere; columns stay."""
+    macro = "#define WHEN /* __DATE__ */ __DATE__ __TI\\\nME__ // __TIME__\n"
+    files = {"k.cu": f'#include "a.h"\n{KERNEL}', "a.h": "#pragma once\n"}
+    files[place] = macro + files[place]
+    files["k.cu"] += (
+        "__device__ constexpr bool same(const char* a, const char* b) {\n"
+        "  return *a == *b && (*a == 0 || same(a + 1, b + 1));\n}\n"
+        'static_assert(same(WHEN "__TIME__", "Jan  1 197000:00:00__TIME__"), ""); int x = __DATE__;\n'
+    )
+    d = [d for d in refusal(files=files) if d.severity == "error"]
+    assert {files["k.cu"].split("\n")[d.span.line - 1][d.span.column - 1 :] for d in d} == {
+        "x = __DATE__;",
+        "__DATE__;",
+    }
+
+
+@pytest.mark.parametrize("emit", ["cubin", "ptx"])
+@pytest.mark.parametrize("template", ["", "template <int N> "])
+def test_a_kernel_that_is_declared_alone(emit: str, template: str) -> None:
+    kernel = re.sub(r"\) \{(.|\n)*", ");", KERNEL.replace('extern "C" ', template))
+    spec = SPEC.replace("entry: work", f"entry: work{'<3>' if template else ''}")
+    (d,) = refusal(spec, kernel, emit=emit)
+    assert (d.code, d.span.file, d.span.line) == ("E075", "spec.yaml", 9)
+
+
+@pytest.mark.parametrize(
+    ("name", "mend"),
+    [
+        ("gemm.cuh", "<sched/gemm.cuh>"),
+        ("sched/gem.cuh", "<sched/gemm.cuh>"),
+        ("cstdint", "<cuda/std/cstdint>, with `headers: [cccl]`"),
+        ("assert.h", "<cuda/std/cassert>, with `headers: [cccl]`"),
+    ],
+)
+def test_where_a_header_is_that_is_not_found(name: str, mend: str) -> None:
+    if "cuda/std" in mend and bundles.missing(["cccl"]) is not None:
+        pytest.skip("the extra `headers` is not installed")
+    (d,) = refusal(kernel=f"#include <{name}>\n{KERNEL}")
+    assert (d.code, d.span.line) == ("E075", 1)
+    assert mend in (d.mend or "")
+
+
 # -- the launch that it is compiled for -----------------------------------------------------------------------
 
 
