@@ -20,10 +20,11 @@ MOST_ALONG = (1024, 1024, 64)
 _IDENTIFIER = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,255}", re.ASCII)
 #: A kernel's name, with namespaces and template arguments; no more of C++ than that.
 _ENTRY = re.compile(
-    r"(?:::)?[A-Za-z_][A-Za-z0-9_]*(?:::[A-Za-z_][A-Za-z0-9_]*)*(?:<[A-Za-z0-9_:<>,.()&* +-]*>)?", re.ASCII
+    r"(?:::)?[A-Za-z_][A-Za-z0-9_]*(?:::[A-Za-z_][A-Za-z0-9_]*)*(?:<[A-Za-z0-9_:<>,.()\[\]{}&|^~!?=*/%'+ -]*>)?",
+    re.ASCII,
 )
-#: The value of a macro: no line end, no quotes.
-_DEFINE = re.compile(r"[A-Za-z0-9_:<>,.()&*+/% -]{0,200}", re.ASCII)
+#: The value of a macro: one line, which ends there.
+_DEFINE = re.compile(r"(?:[ -~]{0,199}[ -\[\]-~])?", re.ASCII)
 
 
 def check_kernel(kernel: Mapping[str, Any], params: Mapping[str, Any], faults: Faults) -> None:
@@ -54,7 +55,7 @@ def check_kernel(kernel: Mapping[str, Any], params: Mapping[str, Any], faults: F
         if not _IDENTIFIER.fullmatch(name):
             faults.add("E013", path, "no macro can have this name", found=described(name), expected="a name", key=True)
         if isinstance(value, str) and not _DEFINE.fullmatch(value):
-            expected = "letters, digits, blanks and operators on one line, 200 characters at most"
+            expected = "ASCII on one line, with no backslash at its end, 200 characters at most"
             faults.add("E012", path, "no macro can have this value", found=described(value), expected=expected)
 
 

@@ -88,6 +88,8 @@ def _type_fault(kind: str, path: Path, value: Any, context: Mapping[str, Any], f
             else _EXPECTED.get(kind) or str(context.get("expected", "another value")).replace("'", "")
         )
         mend = _type_mend(kind, path, value, expected)
+        if path[:2] == ("kernel", "defines") and kind == "formula_type":
+            expected, mend = "an integer or text", "quote it" if isinstance(value, bool | float) else None
         if path in (("version",), ("name",)) and kind != "literal_error":
             mend = "quote it" if path == ("name",) and isinstance(value, int | float) else mend
         faults.add("E012", path, f"{name} must be {expected}", found=described(value), expected=expected, mend=mend)

@@ -338,15 +338,18 @@ def _trace(arguments: argparse.Namespace) -> int:
 
 
 def _emit(arguments: argparse.Namespace) -> int:
+    from sched_compiler.compiling import files_of
     from sched_compiler.diagnostics import SpecError
     from sched_compiler.driver import CompileRequest, check, emit_text
     from sched_compiler.launcher import emit_launcher
 
     text, file = _read(arguments.spec)
+    directory, read = str(_directory(arguments.spec)), [arguments.spec]
+    request = CompileRequest(text, file, arguments.arch, directory=directory, include=tuple(arguments.include))
     try:
         if arguments.to == "launcher":
-            directory, include = str(_directory(arguments.spec)), tuple(arguments.include)
-            result = emit_launcher(CompileRequest(text, file, arguments.arch, directory=directory, include=include))
+            result = emit_launcher(request)
+            read += files_of(request, request.load())[1]
         else:
             result = emit_text(check(text, file, _directory(arguments.spec)), arguments.to, arguments.arch)
     except SpecError as e:
@@ -354,7 +357,7 @@ def _emit(arguments: argparse.Namespace) -> int:
     if arguments.output is None:
         sys.stdout.write(result)
     else:
-        _write(arguments.output, result.encode())
+        _write_apart([(arguments.output, result.encode())], read)
     return OK
 
 
@@ -389,11 +392,12 @@ def _compile(arguments: argparse.Namespace) -> int:
         return _refuse(e, text, file)
     output = arguments.output or f"{artifact.manifest['name']}.{arguments.arch}.{SUFFIXES[artifact.emit]}"
     # what describes the artifact comes first: where this is interrupted, the artifact is still the old one
+    written = []
     if arguments.depfile is not None:
-        _write(arguments.depfile, _depfile(output, arguments.spec, artifact.files))
+        written.append((arguments.depfile, _depfile(output, arguments.spec, artifact.files)))
     if output != "-":
-        _write(f"{output}.json", (json.dumps(artifact.manifest, indent=2) + "\n").encode())
-    _write(output, artifact.blob)
+        written.append((f"{output}.json", (json.dumps(artifact.manifest, indent=2) + "\n").encode()))
+    _write_apart([*written, (output, artifact.blob)], [arguments.spec, *artifact.files])
     if artifact.warnings:
         _complain(artifact.warnings, {file: text})
     print(f"{output}: {len(artifact.blob)} bytes, sha256 {artifact.manifest['digest']}", file=sys.stderr)
@@ -407,6 +411,16 @@ def _depfile(target: str, spec: str, files: Sequence[str]) -> bytes:
         return os.fsencode(depfile(target, [*([] if spec == "-" else [spec]), *files]))
     except ValueError as e:
         raise UsageError(f"--depfile cannot hold every path: {e}") from None
+
+
+def _write_apart(outputs: Sequence[tuple[str, bytes]], read: Sequence[str]) -> None:
+    """Write files in this order, or none of them where one is a file that was read."""
+    from sched_compiler.outputs import clash
+
+    if (fault := clash([name for name, _ in outputs], read)) is not None:
+        raise UsageError(fault)
+    for name, data in outputs:
+        _write(name, data)
 
 
 def _write(name: str, data: bytes) -> None:

@@ -9,6 +9,7 @@ import itertools
 from typing import Any
 
 from sched_compiler.checks import check_formula, declared_params
+from sched_compiler.compose_kernel import composed_kernel
 from sched_compiler.faults import Faults, close_match, described, translated
 from sched_compiler.presets import PRESETS, Argument, ArgumentError, Preset
 from sched_compiler.source import Data, Path
@@ -50,7 +51,7 @@ def composed(data: dict[str, Data], faults: Faults) -> dict[str, Any]:
     if isinstance(expect := result.get("expect"), dict) and isinstance(last := expect.get("last"), dict):
         result["expect"] = {**expect, "last": _ranges(last)}
     if "kernel" in result:
-        result["kernel"] = _kernel(result["kernel"], faults)
+        result["kernel"] = composed_kernel(result["kernel"], faults)
     if result.get("order") is None and result.get("map") is None and isinstance(result.get("space"), dict):
         result["order"] = {"loops": list(result["space"])}
     return result
@@ -300,44 +301,4 @@ def _clc(clc: dict[str, Data], faults: Faults) -> dict[str, Any]:
                 faults.origin[path] = translated((*path, "threads"), faults.origin)
                 written[name] = value["threads"]
         result["consumers"] = written
-    return result
-
-
-def _kernel(kernel: Data, faults: Faults) -> Any:
-    """Write out the short forms of a kernel's block and arguments."""
-    if not isinstance(kernel, dict):
-        if kernel != "trace":
-            mend = close_match(kernel, ("trace",)) if isinstance(kernel, str) else None
-            mend = mend or "write `kernel: trace`, or `kernel: {source: ..., entry: ..., block: ..., arguments: [...]}`"
-            expected, found = "trace, or a mapping", described(kernel)
-            faults.add("E012", ("kernel",), "there is no such kernel", found=found, expected=expected, mend=mend)
-        return "trace"
-    result: dict[str, Any] = {key: value for key, value in kernel.items() if value is not None}
-    block = result.get("block")
-    if isinstance(block, int) and not isinstance(block, bool):
-        result["block"] = (block, 1, 1)
-        faults.origin[("kernel", "block", 0)] = ("kernel", "block")
-    elif isinstance(block, list) and 1 <= len(block) <= 3:
-        result["block"] = (*block, *[1] * (3 - len(block)))
-    if isinstance(arguments := result.get("arguments"), list):
-        result["arguments"] = _named_arguments(arguments, faults)
-    return result
-
-
-def _named_arguments(arguments: list[Any], faults: Faults) -> dict[str, Any]:
-    """A list of `name: type` as one mapping."""
-    result: dict[str, Any] = {}
-    for n, argument in enumerate(arguments):
-        path: Path = ("kernel", "arguments", n)
-        if not isinstance(argument, dict) or len(argument) != 1:
-            message, expected = "an argument is its name and its type", "`name: type`, as `A: f32*`"
-            faults.add("E012", path, message, found=described(argument), expected=expected)
-            continue
-        ((name, kind),) = argument.items()
-        if name in result:
-            message = f"the argument `{name}` stands twice"
-            faults.add("E013", (*path, name), message, mend="choose another name", key=True)
-            continue
-        faults.origin["kernel", "arguments", name] = (*path, name)
-        result[name] = kind
     return result

@@ -38,6 +38,19 @@ def write_whole(name: str, data: bytes) -> None:
         raise
 
 
+def clash(outputs: Sequence[str], inputs: Sequence[str]) -> str | None:
+    """Why these files are not written: the first that was read, or that is written twice. Streams are no files."""
+    taken = {os.path.realpath(name): "what is written is made of it" for name in inputs}
+    for name in outputs:
+        if name == "-" or name.startswith(_STREAMS) or (Path(name).exists() and not Path(name).is_file()):
+            continue
+        place = os.path.realpath(name)
+        if place in taken:
+            return f"cannot write {name}: {taken[place]}"
+        taken[place] = "another output goes there"
+    return None
+
+
 def depfile(target: str, files: Sequence[str]) -> str:
     """A rule for Make and Ninja: `target` is made again when one of `files` changes, or is gone.
 

@@ -84,7 +84,8 @@ class UserSource:
 class Message:
     """What a compiler said of a source: `file` is a virtual path, or a name of the compiler's own.
 
-    Lines and columns count from 1; `column` is None where it said none, `file` where it spoke of the entry's name.
+    Lines and columns count from 1; `column` is None where it said none, `file` where it spoke of what stands in the
+    spec, at `key` of its kernel.
     """
 
     file: str | None
@@ -93,6 +94,7 @@ class Message:
     error: bool
     text: str
     mend: str | None = None
+    key: tuple[str, ...] = ("entry",)
 
 
 class SourceError(BackendError):

@@ -39,9 +39,12 @@ def read_responses(path: Path) -> Any:
 def fault_of(responses: Any, items: int, ctas: int) -> ResponseFault | None:
     """The first fault of `responses`: for each worker a list of CTA ids, in clusters of `ctas`, for `items` clusters.
 
-    Each cluster but the workers' own is answered once, and `NONE_LEFT` once to each worker, at last.
+    Each cluster but the workers' own is answered once, and `NONE_LEFT` once to each worker, at last. Where there are no
+    clusters there are no workers.
     """
     form = f"for each worker a list of CTA ids, {NONE_LEFT} at the end"
+    if responses == [] and items == 0:
+        return None
     if not isinstance(responses, list) or not responses or not all(isinstance(answers, list) for answers in responses):
         return ResponseFault("the responses are no list of lists", _shown(responses), form)
     workers = len(responses)

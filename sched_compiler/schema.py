@@ -384,7 +384,7 @@ def _kernel() -> Schema:
 def _listed(annotation: Any) -> Schema:
     """A list of the words of a `list[Literal[...]]`."""
     (words,) = get_args(annotation)
-    return {"type": "array", "items": {"enum": list(get_args(words))}}
+    return {"type": "array", "items": {"enum": list(get_args(words))}, "uniqueItems": True}
 
 
 # -- presets ------------------------------------------------------------------------------------------------------

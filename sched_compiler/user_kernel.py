@@ -171,8 +171,12 @@ def _diagnostic(kernel: UserKernel, message: Message) -> Diagnostic:
     code, loaded = "E075" if message.error else "W005", kernel.own.loaded
     text, mend = message.text[:2000], message.mend
     if message.file is None:
-        expected = "a __global__ function of the source"
-        return loaded.diagnostic(code, ("kernel", "entry"), text, found=kernel.spec.entry, expected=expected)
+        path, found, expected = ("kernel", *message.key), None, None
+        if message.key == ("entry",):
+            found, expected = kernel.spec.entry, "a __global__ function of the source"
+        return loaded.diagnostic(
+            code, path, text, found=found, expected=expected, mend=mend, key=message.key[:1] == ("defines",)
+        )
     content = kernel.source.files.get(message.file)
     if content is None:
         column = message.column or 1
@@ -191,10 +195,8 @@ def _diagnostic(kernel: UserKernel, message: Message) -> Diagnostic:
 def refused(kernel: UserKernel, log: str, messages: tuple[Message, ...]) -> SpecError:
     """A compile that failed, as an error in the user's files."""
     found = diagnostics(kernel, messages)
-    if not any(d.severity == "error" for d in found):  # of the assembler, which knows no lines of the source
+    if not any(d.severity == "error" for d in found):  # it told of no place
         lines = [line for line in log.splitlines() if "error" in line or "fatal" in line] or log.splitlines()
-        file = kernel.files.shown(kernel.source.name)
-        place = Span(file, 1, 1, 1, 2)
-        said = "; ".join(lines)[:2000] or "nothing"
-        found = [Diagnostic("E075", "the compiler refused the source", place, said), *found]
+        said, message = "; ".join(lines)[:2000] or "nothing", "the compiler refused the source"
+        found = [kernel.own.loaded.diagnostic("E075", ("kernel", "source"), message, found=said), *found]
     return SpecError(found)

@@ -125,8 +125,8 @@ _MEMBER = re.compile(
 
 
 def safe(name: str) -> str:
-    """An axis's name as a C++ identifier; the header's own macros begin with SCHED_."""
-    return f"{name}_" if name in _TAKEN or name.startswith(("_", "SCHED_")) else name
+    """An axis's name as a C++ identifier; the header's own macros begin with SCHED_. Different names stay different."""
+    return f"{name}_" if name.rstrip("_") in _TAKEN or name.startswith(("_", "SCHED_")) else name
 
 
 def struct_name(program: Program) -> str:

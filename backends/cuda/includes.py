@@ -3,40 +3,38 @@
 NVRTC takes headers in memory by the name that stands in the directive, and does not look beside the header that
 includes another. So every directive that names a known file is written anew with that file's one name; nothing else of
 a text is changed. A directive inside a false condition is followed like any other: a header more does no harm.
+
+A name that is a macro's value, or a place on a machine, is one of a file that the artifact's key does not know. In a
+user's text such a name is written anew as one that the compiler refuses, where it comes to it. Date and time of the
+compile, on which no artifact may depend, are written anew as macros of a fixed moment.
 """
 
 from __future__ import annotations
 
 import functools
 import posixpath
-import re
 from collections.abc import Callable, Iterable, Mapping
+
+from backends.cuda.directives import Named, moments, named
 
 #: Gives the text of a file by its path; None where there is none.
 Find = Callable[[str], "str | None"]
-
-#: A directive, or the question whether a header is there, which is answered from memory as well.
-_DIRECTIVE = re.compile(
-    r"(?P<head>^[ \t]*(?:#|%:)[ \t]*include(?:_next)?[ \t]*|\b__has_include[ \t]*\([ \t]*)"
-    r'(?:"(?P<quoted>[^"\n]+)"|<(?P<angled>[^>\n]+)>)',
-    re.MULTILINE,
-)
-
-
-#: CUTLASS includes CCCL's headers through this macro.
-_MACRO = re.compile(r"\bCUDA_STD_HEADER\((\w+)\)")
 
 
 @functools.lru_cache(maxsize=8192)
 def included(text: str) -> tuple[tuple[str, bool], ...]:
     """The names that a text includes, each with whether it stands in quotes; once each."""
-    found = [(m["quoted"] or m["angled"], m["quoted"] is not None) for m in _DIRECTIVE.finditer(text)]
-    found += [(f"cccl/cuda/std/{name}", False) for name in _MACRO.findall(text)]
-    return tuple(dict.fromkeys(found))
+    return tuple(dict.fromkeys((n.name, n.quoted) for n in named(text) if n.name is not None))
 
 
 #: Headers that are made, and that no file stands for.
 _GENERATED = "sched/"
+#: What stands for a name that is refused: the compiler says that it is no file's, and ends.
+_NONE = "SCHED_NO_FILE"
+#: What stands for the moment of the compile, and is as long as that, so that columns stay.
+_MOMENTS = {"__DATE__": "SCHED_D_", "__TIME__": "SCHED_T_"}
+#: Macros that a compile of what is written anew needs.
+DEFINES = {"SCHED_D_": '"Jan  1 1970"', "SCHED_T_": '"00:00:00"'}
 
 
 def closure(name: str, find: Find, roots: Iterable[str]) -> dict[str, str]:
@@ -65,26 +63,46 @@ def closure(name: str, find: Find, roots: Iterable[str]) -> dict[str, str]:
     return files
 
 
-def absolute(text: str) -> tuple[int, int, str] | None:
-    """Line, column (from 1) and name of the first header that a text names by its place on a machine."""
-    for match in _DIRECTIVE.finditer(text):
-        name = match["quoted"] or match["angled"]
-        if name.startswith("/"):
-            at = match.end("head")
-            return text.count("\n", 0, at) + 1, at - text.rfind("\n", 0, at), name
+def refused(text: str, line: int) -> tuple[int, str, str] | None:
+    """Column, message and mend of what is refused in a line of a user's text, lines and columns counted from 1."""
+    for place in named(text):
+        if _is_refused(place) and text.count("\n", 0, place.begin) + 1 == line:
+            at = place.begin - text.rfind("\n", 0, place.begin)
+            if place.name is None:
+                told = "the name of this header is a macro's value, so that it is not known what the kernel is made of"
+                return at, told, "write the name itself, in the directive; with `#if` between several"
+            told = f"the header {place.name[:200]} has an absolute path, which is another file on another machine"
+            return at, told, "name it relative to this file, or to a folder that is searched (-I)"
     return None
 
 
-def rewritten(name: str, text: str, known: Mapping[str, str], roots: Iterable[str]) -> str:
-    """`text`, with every directive that means a file of `known` naming it as it is called there."""
+def _is_refused(place: Named) -> bool:
+    return place.name is None or place.name.startswith("/")
+
+
+def rewritten(name: str, text: str, known: Mapping[str, str], roots: Iterable[str], *, own: bool = False) -> str:
+    """`text`, with every directive that means a file of `known` naming it as it is called there.
+
+    In the user's `own` texts what is refused or fixed is written anew as well.
+    """
     roots = tuple(roots)
-
-    def renamed(match: re.Match[str]) -> str:
-        written, quoted = match["quoted"] or match["angled"], match["quoted"] is not None
-        path = next((p for p in _places(written, quoted, name, roots) if p in known), None)
-        return match[0] if path is None or path == written else f'{match["head"]}"{path}"'
-
-    return _DIRECTIVE.sub(renamed, text)
+    places = [(begin, end, _MOMENTS[name]) for begin, end, name in moments(text)] if own else []
+    for place in named(text):
+        if own and _is_refused(place):
+            anew = _NONE
+        else:
+            found = _places(place.name, place.quoted, name, roots) if place.name is not None else []
+            path = next((p for p in found if p in known), None)
+            if path is None or place.macro or path == place.name:
+                continue
+            anew = f'"{path}"'
+        places.append((place.begin, place.end, anew))
+    parts, done = list[str](), 0
+    for begin, end, anew in sorted(places):
+        ends = text.count("\n", begin, end)  # of lines that go on behind a backslash
+        parts += [text[done:begin], anew, "\\\n" * ends]
+        done = end
+    return "".join([*parts, text[done:]])
 
 
 def _places(name: str, quoted: bool, by: str, roots: tuple[str, ...]) -> list[str]:

@@ -1,7 +1,8 @@
 """A header for host C++17 that launches a kernel through CUDA's driver, by its manifest and its schedule's expressions.
 
 The same checks as `backends.launching` makes in Python, before anything is launched; formulas are those of the IR,
-which no value in its range makes overflow.
+which no value in its range makes overflow. What is around a kernel's namespace is named from the global one on, for the
+user may have given any name to the kernel or to an argument.
 """
 
 from __future__ import annotations
@@ -9,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from backends.cuda.emitter import safe, struct_name
+from backends.cuda.host_names import host_name
 from backends.cuda.launcher_prelude import PRELUDE
 from backends.cuda.printer import CTYPE, Printer, literal
 from backends.launching.description import Description, Place, capability_of, described
@@ -25,8 +26,6 @@ _FIELDS = {
     "u8": "unsigned char", "s8": "signed char", "u16": "unsigned short", "s16": "short", "f16": "unsigned short",
     "bf16": "unsigned short", "f32": "float", "f64": "double", **{t.name: CTYPE[t.name] for t in INT_TYPES},
 }  # fmt: skip
-#: What stands beside a kernel's namespace.
-_TAKEN = ("Grid", "Status")
 
 
 def launcher(program: Program, manifest: Mapping[str, Any], shared: Expr) -> str:
@@ -56,8 +55,7 @@ class _Launcher:
 
     def __init__(self, program: Program, kernel: Description, shared: Expr) -> None:
         self.program, self.kernel = program, kernel
-        name = struct_name(program)
-        self.name = f"{name}_" if name in _TAKEN else name
+        self.name = host_name(program.identifier)
         schedule = program.schedule
         lengths = {t.name: t.length for t in schedule.tables}
         self.shared, *lowered = lower(schedule.graph, [shared, *lengths.values()])
@@ -68,7 +66,7 @@ class _Launcher:
         self.inputs = {WORKERS: "workers"}
         for p in schedule.params:
             if p.name in kernel.by_name:
-                kind, field = kernel.by_name[p.name][0].type, f"a.{safe(p.name)}"
+                kind, field = kernel.by_name[p.name][0].type, f"a.{host_name(p.name)}"
                 dtype = p.var.dtype.name
                 self.inputs[p.name] = field if kind == dtype else f"(({CTYPE[dtype]}){field})"
 
@@ -101,13 +99,13 @@ class _Launcher:
         return f"struct Arguments {{\n{_indented(fields)}}};\n"
 
     def _field(self, place: Place) -> str:
-        name = safe(place.name)
+        name = host_name(place.name)
         if place.element is not None:
-            return f"CUdeviceptr {name} = 0;"
+            return f"::CUdeviceptr {name} = 0;"
         if place.type in _FIELDS:
             return f"{_FIELDS[place.type]} {name} = {{}};"
         return (
-            f"CUtensorMap {name} = {{}};"
+            f"::CUtensorMap {name} = {{}};"
             if place.type == "tensormap"
             else f"unsigned char {name}[{place.size}] = {{}};"
         )
@@ -117,7 +115,7 @@ class _Launcher:
         if place.role == "counter":
             return f"{place.type}, zero before the first launch; of launches that follow one another"
         if place.role == "table":
-            return f"{place.type}, see {safe(place.name)}_length; elements from {place.lo} to {place.hi}"
+            return f"{place.type}, see {host_name(place.name)}_length; elements from {place.lo} to {place.hi}"
         if place.lo is not None and place.element is None:
             lo, hi = self._range(places)
             return f"{lo} to {hi}"
@@ -130,12 +128,12 @@ class _Launcher:
     def pack(self) -> str:
         lines = []
         for place in self.kernel.places:
-            field, at = f"a.{safe(place.name)}", f"bytes + {place.offset}"
+            field, at = f"a.{host_name(place.name)}", f"bytes + {place.offset}"
             if place.type in _FIELDS or place.element is not None:
-                kind = "CUdeviceptr" if place.element is not None else _FIELDS[place.type]
+                kind = "::CUdeviceptr" if place.element is not None else _FIELDS[place.type]
                 lines.append(f"detail::put<{kind}>({at}, ({kind}){field});")
             else:
-                lines.append(f"std::memcpy({at}, &{field}, {place.size});")
+                lines.append(f"::std::memcpy({at}, &{field}, {place.size});")
         return (
             f"constexpr unsigned parameter_bytes = {self.kernel.size};\n"
             f"// Writes the kernel's parameters, one after another.\n"
@@ -152,7 +150,7 @@ class _Launcher:
         text += self._function("items", "Work items.", self.program.items)
         for name, length in self.lengths.items():
             if name in self.kernel.by_name:
-                text += self._function(f"{safe(name)}_length", f"Elements of {name}.", length)
+                text += self._function(f"{host_name(name)}_length", f"Elements of {name}.", length)
         text += self._function("shared_bytes", "Dynamic shared memory of a block.", self.shared)
         if not self.kernel.any_workers:
             text += self._function("workers_of", "The number of workers.", self.workers)
@@ -176,18 +174,18 @@ class _Launcher:
         limit = GRID_LIMIT // kernel.ctas
         multiple = "cluster" if in_hardware(kernel) else "Grid{1, 1, 1}"
         grid = [
-            "std::string found;",
+            "::std::string found;",
             f"detail::check_grid(found, device, grid(a, workers), {multiple});",
             "return found;",
         ]
         return (
             f"constexpr unsigned most_workers = {limit};\n\n"
-            f"inline std::string check_grid(const Arguments& a, CUdevice device, unsigned workers) {{\n"
+            f"inline ::std::string check_grid(const Arguments& a, ::CUdevice device, unsigned workers) {{\n"
             f"{_indented(grid)}}}\n\n"
             f"// What is wrong with a launch; empty where nothing is. 0 workers are those of the schedule, or where\n"
             f"// it takes any number, as many as the device holds at a time.\n"
-            f"inline std::string check(const Arguments& a, CUdevice device, unsigned workers = 0) {{\n"
-            f"  std::string found;\n{_indented(lines)}}}\n"
+            f"inline ::std::string check(const Arguments& a, ::CUdevice device, unsigned workers = 0) {{\n"
+            f"  ::std::string found;\n{_indented(lines)}}}\n"
         )
 
     def _device(self) -> list[str]:
@@ -209,11 +207,11 @@ class _Launcher:
             if limits is None:
                 continue
             lo, hi = self._range(places)
-            field, dtype = f"a.{safe(name)}", _dtype(places[0].type)
+            field, dtype = f"a.{host_name(name)}", _dtype(places[0].type)
             tests = [f"{field} < {literal(lo, dtype)}"] * (lo > limits[0])
             tests += [f"{field} > {literal(hi, dtype)}"] * (hi < limits[1])
             if tests:
-                fault = f'detail::fault(found, {_quoted(name)}, std::to_string({field}), "{lo} to {hi}");'
+                fault = f'detail::fault(found, {_quoted(name)}, ::std::to_string({field}), "{lo} to {hi}");'
                 lines.append(f"if ({' || '.join(tests)}) {fault}")
         return lines
 
@@ -223,9 +221,9 @@ class _Launcher:
             element = places[0].element
             if element is None:
                 continue
-            field, empty = f"a.{safe(name)}", ""
+            field, empty = f"a.{host_name(name)}", ""
             if places[0].role == "table" and name in self.lengths:
-                empty = f" && !(known && {safe(name)}_length(a) == 0)"
+                empty = f" && !(known && {host_name(name)}_length(a) == 0)"
             fault = f'detail::fault(found, {_quoted(name)}, "a null pointer", "the address of an array of {element}");'
             lines.append(f"if ({field} == 0{empty}) {fault}")
         return lines
@@ -233,21 +231,23 @@ class _Launcher:
     def _shape(self) -> list[str]:
         lines = ["detail::check_shared(found, device, shared_bytes(a), static_shared_bytes);"]
         if self.kernel.any_workers:
-            fault = 'detail::fault(found, "workers", std::to_string(workers), "1 to " + std::to_string(most_workers));'
+            expected = '"1 to " + ::std::to_string(most_workers)'
             return [
                 *lines,
-                f"if (workers > most_workers) {fault}",
+                f"if (workers > most_workers) {self._other_workers(expected)}",
                 "else if (workers != 0) detail::add(found, check_grid(a, device, workers));",
             ]
-        fault = (
-            'detail::fault(found, "workers", std::to_string(workers), std::to_string(count) + ", as the schedule has");'
-        )
+        expected = '::std::to_string(count) + ", as the schedule has"'
         return [
             *lines,
             "const unsigned long long count = workers_of(a);",
-            f"if (workers != 0 && workers != count) {fault}",
+            f"if (workers != 0 && workers != count) {self._other_workers(expected)}",
             "else detail::add(found, check_grid(a, device, workers));",
         ]
+
+    @staticmethod
+    def _other_workers(expected: str) -> str:
+        return f'detail::fault(found, "workers", ::std::to_string(workers), {expected});'
 
     # -- launching --------------------------------------------------------------------------------------------
 
@@ -255,11 +255,11 @@ class _Launcher:
         kernel = self.kernel
         threads = kernel.block[0] * kernel.block[1] * kernel.block[2]
         lines = [
-            "CUdevice device = 0;",
-            'if (const CUresult r = cuCtxGetDevice(&device)) return detail::failed("cuCtxGetDevice", r);',
+            "::CUdevice device = 0;",
+            'if (const ::CUresult r = ::cuCtxGetDevice(&device)) return detail::failed("cuCtxGetDevice", r);',
             f"detail::Launching own = {{{_quoted(kernel.name)}, function, stream, block, cluster, 0}};",
             f"own.clusters = {str(in_hardware(kernel)).lower()};",
-            "if (const std::string wrong = check(a, device, workers); !wrong.empty()) return own.refused(wrong);",
+            "if (const ::std::string wrong = check(a, device, workers); !wrong.empty()) return own.refused(wrong);",
             "own.shared = (unsigned)shared_bytes(a);",
             "if (const Status s = own.allow_shared(); !s) return s;",
         ]
@@ -273,9 +273,9 @@ class _Launcher:
             lines += [
                 "if (workers == 0) {",
                 *(f"  {line}" for line in ([] if kernel.co_resident else resident)),
-                "  const unsigned long long most = std::min(items(a), resident);",
+                "  const unsigned long long most = ::std::min(items(a), resident);",
                 "  workers = most == 0 ? 1u : (unsigned)most;",
-                "  const std::string wrong = check_grid(a, device, workers);",
+                "  const ::std::string wrong = check_grid(a, device, workers);",
                 "  if (!wrong.empty()) return own.refused(wrong);",
                 "}",
             ]
@@ -295,6 +295,6 @@ class _Launcher:
         return (
             "// Launches `function`, which is `entry` in its module, on a stream: nothing where something is wrong,\n"
             "// or where there is nothing to do. Allocates nothing and waits for nothing: it may be captured.\n"
-            "inline Status launch(CUfunction function, const Arguments& a, CUstream stream, unsigned workers = 0) {\n"
-            f"{_indented(lines)}}}\n"
+            "inline Status launch(::CUfunction function, const Arguments& a, ::CUstream stream, unsigned workers = 0)"
+            f" {{\n{_indented(lines)}}}\n"
         )

@@ -6,7 +6,7 @@ import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
-from backends.cuda import emitter, includes
+from backends.cuda import emitter, includes, kernels
 from backends.toolchain import bundles, nvrtc, sandbox
 from backends.toolchain.errors import ToolchainError
 from backends.toolchain.library import Compiled
@@ -17,9 +17,14 @@ from sched_compiler.registry import BuiltSource, Message, SourceError, UserSourc
 _OPTIONS = {"fast-math": "--use_fast_math", "line-info": "--generate-line-info", "c++20": "--std=c++20"}
 #: Where NVRTC compiles the name of the kernel that is asked for.
 _NAME_MAP = "__nv_name_map"
+#: What NVRTC includes before a source.
+_BUILTIN = "__nv_nvrtc_builtin_header.h"
+_MACRO = re.compile(r"Command-line error: invalid macro definition: (\w+)")
 #: "... at line 12 of /nowhere/kernel.cu": who used a header's inside.
 _ABSENT = re.compile(r'could not open source file "([^"]+)"')
-_USED = re.compile(r"at line ([0-9]+) of (\S+)")
+_USED = re.compile(r'at line ([0-9]+) of "?')
+#: The entry as NVRTC has put it together anew.
+_INPUT = re.compile(rf"\.?\s*(?:Input name expression was:|{_NAME_MAP}\([0-9]+\):).*")
 
 
 def header_names(program: Program) -> tuple[str, ...]:
@@ -45,12 +50,6 @@ class CudaSources:
         return sandbox.unavailable()
 
     def build(self, source: UserSource, arch: str, emit: Emit, confined: bool) -> BuiltSource:
-        for path, text in source.files.items():
-            if (found := includes.absolute(text)) is not None:
-                line, column, name = found
-                told = f"the header {name[:200]} has an absolute path, which is another file on another machine"
-                mend = "name it relative to this file, or to a folder that is searched (-I)"
-                raise SourceError(told, [Message(path, line, column, True, told, mend)])
         compile_ = sandbox.compile_confined if confined else _compile
         generated, more = _generated(source), set[str]()
         while True:
@@ -67,18 +66,26 @@ class CudaSources:
             try:
                 compiled, lowered = compile_(request)
             except ToolchainError as e:
-                # the name of a header may be a macro's value, which the compiler alone knows
+                # in a bundle the name of a header may be a macro's value, which the compiler alone knows
                 absent = _ABSENT.search(e.log)
                 if absent is not None and absent[1] not in more and _find(source, absent[1]) is not None:
                     more.add(absent[1])
                     continue
-                raise SourceError(e.log, [_message(said, source) for said in nvrtc.messages(e.log)]) from None
+                raise SourceError(e.log, _errors(e.log, source)) from None
             assert lowered is not None  # an entry was asked for
+            if not _defines(compiled.blob, emit, lowered):
+                told = "this kernel is declared in the source, and defined nowhere"
+                raise SourceError(told, [Message(None, 1, None, True, told)])
             return BuiltSource(compiled.blob, lowered, tuple(_message(s, source) for s in nvrtc.messages(compiled.log)))
 
 
+def _defines(blob: bytes, emit: Emit, kernel: str) -> bool:
+    """Whether the kernel of this name is in what was compiled, and not only promised."""
+    return (f".entry {kernel}(" if emit == "ptx" else f".text.{kernel}\0").encode() in blob
+
+
 def _options(source: UserSource) -> list[str]:
-    defines = [f"-D{name}={value}" for name, value in source.defines]
+    defines = [f"-D{name}={value}" for name, value in (*includes.DEFINES.items(), *source.defines)]
     return [*_needed(source.bundles), *(_OPTIONS[option] for option in source.options), *defines]
 
 
@@ -112,30 +119,67 @@ def _in_memory(source: UserSource, more: Iterable[str]) -> dict[str, str]:
     known: dict[str, str] = {}
     for name in (source.name, *more):
         known |= includes.closure(name, lambda path: _find(source, path), roots)
-    return {path: includes.rewritten(path, text, known, roots) for path, text in known.items()}
+    return {
+        path: includes.rewritten(path, text, known, roots, own=path in source.files) for path, text in known.items()
+    }
+
+
+def _errors(log: str, source: UserSource) -> list[Message]:
+    """What a compile that failed said. Of the entry it says one thing several times, and that for any error before."""
+    if (macro := _MACRO.search(log)) is not None:
+        told = f"the compiler takes no macro called {macro[1]}"
+        return [Message(None, 1, None, True, told, "choose another name", ("defines", macro[1]))]
+    said = nvrtc.messages(log)
+    builtin = next((s for s in said if s.file == _BUILTIN and s.error), None)
+    if builtin is not None and source.defines:
+        told = f"a macro changes what CUDA itself declares: {builtin.text}"
+        return [Message(None, 1, None, True, told, "choose names that C++ and CUDA do not use", ("defines",))]
+    found = [_message(s, source) for s in said if s.file != _NAME_MAP]
+    entry = next((s for s in said if s.file == _NAME_MAP and s.error), None)
+    if entry is not None and not any(message.error for message in found):
+        found.append(_message(entry, source))
+    return found
 
 
 def _message(said: nvrtc.Said, source: UserSource) -> Message:
     """A message, placed in the user's files where it can be."""
     file, line, column = said.file, said.line, said.column
     if file == _NAME_MAP:
-        return Message(None, 1, None, said.error, said.text)
+        mend = kernels.mended(source.entry, source.files.values()) if said.error else None
+        return Message(None, 1, None, said.error, _INPUT.sub("", said.text), mend)
     text = said.text.replace(nvrtc.NOWHERE, "")
+    if said.error and file in source.files and (found := includes.refused(source.files[file], line)) is not None:
+        return Message(file, line, found[0], True, *found[1:])
     if file not in source.files:
-        for number, user in _USED.findall(text):
-            if user.strip('"') in source.files:
-                return Message(user.strip('"'), int(number), None, said.error, f"{file}({line}): {text}")
-    return Message(file, line, column, said.error, text, _mend(text, source.bundles))
+        for used in _USED.finditer(text):
+            users = [name for name in source.files if text.startswith(name, used.end())]
+            if users:
+                return Message(max(users, key=len), int(used[1]), None, said.error, f"{file}({line}): {text}")
+    if said.error and file in _generated(source):
+        return Message(
+            file, line, column, True, text, "a macro may have a name that this header uses: include it first"
+        )
+    return Message(file, line, column, said.error, text, _mend(text, source))
 
 
-def _mend(text: str, given: Sequence[str]) -> str | None:
-    """Which bundle holds a header that was not found."""
+def _mend(text: str, source: UserSource) -> str | None:
+    """Where a header is that was not found."""
     absent = _ABSENT.search(text)
     if absent is None:
         return None
     for name in bundles.BUNDLES:
-        if name not in given and bundles.missing([name]) is None and bundles.header((name,), absent[1]) is not None:
-            return f"add `headers: [{', '.join((*given, name))}]` to `kernel`"
-    if absent[1].startswith("sched/"):
-        return "headers in `sched/` are made: <sched/NAME.cuh> for the schedules that the spec has, no others"
+        if (
+            name not in source.bundles
+            and bundles.missing([name]) is None
+            and bundles.header((name,), absent[1]) is not None
+        ):
+            return f"add `headers: [{', '.join((*source.bundles, name))}]` to `kernel`"
+    name = absent[1].removeprefix("sched/")
+    made = [header for program in source.programs for header in header_names(program)]
+    if absent[1].startswith("sched/") or f"sched/{name}" in made:
+        return f"headers in `sched/` are made for the schedules that the spec has: {', '.join(f'<{m}>' for m in made)}"
+    plain = f"c{name.removesuffix('.h')}" if name.endswith(".h") else name
+    if bundles.missing(["cccl"]) is None and bundles.header(("cccl",), f"cuda/std/{plain}") is not None:
+        more = "" if "cccl" in source.bundles else f", with `headers: [{', '.join((*source.bundles, 'cccl'))}]`"
+        return f"the host's headers are not here: include <cuda/std/{plain}>{more}"
     return None

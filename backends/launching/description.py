@@ -14,8 +14,8 @@ from sched_compiler.launching import LaunchError, LaunchFault
 
 #: The schema of manifests that is understood.
 SCHEMA = 1
-#: Roles of the trace kernel's own parameters.
-_TRACE = ("output", "trace")
+#: Roles of what no user has named: the trace kernel's own parameters, and counters.
+_MADE = ("output", "trace", "counter")
 
 
 @dataclass(frozen=True, slots=True)
@@ -129,19 +129,29 @@ def _read(manifest: Mapping[str, Any]) -> Description:
     capability_of(manifest["arch"])
     places: list[Place] = []
     filled: dict[str, tuple[str, ...]] = {}
-    counters = [f for p in parameters for f in (p, *p.get("fields", ())) if f["role"] == "counter"]
-    own = {p["name"] for p in parameters if p["role"] not in _TRACE}
+    passed = [f for p in parameters for f in ((p, *p["fields"]) if p["role"] == "schedule" else (p,))]
+    several = sum(f["role"] == "counter" for f in passed) > 1
+    taken = {f["name"] for f in passed if f["role"] not in _MADE}
+
+    def called(field: Mapping[str, Any], apart: str) -> str:
+        """The name of a value: what no user has named makes way for what one has."""
+        name = str(field["name"])
+        if field["role"] not in _MADE:
+            return name
+        if name in taken or (several and field["role"] == "counter"):
+            name = f"{apart}_{name}"
+        while name in taken:
+            name += "_"
+        taken.add(name)
+        return name
+
     for p in parameters:
         if p["role"] != "schedule":
-            # the trace kernel's own parameters make way for a spec's of the same name
-            name = f"trace_{p['name']}" if p["role"] in _TRACE and p["name"] in own else p["name"]
-            places.append(_place(p, 0, name))
+            places.append(_place(p, 0, called(p, "trace")))
             continue
-        first = len(places)
-        for field in p["fields"]:  # each schedule of a kernel has its own counter
-            apart = field["role"] == "counter" and len(counters) > 1
-            places.append(_place(field, p["offset"], f"{p['name']}_counter" if apart else field["name"]))
-        filled[p["name"]] = tuple(place.name for place in places[first:])
+        fields = [_place(field, p["offset"], called(field, p["name"])) for field in p["fields"]]
+        places += fields
+        filled[p["name"]] = tuple(place.name for place in fields)
     kinds = {(place.name, place.element is None) for place in places}
     if len(kinds) != len({name for name, _ in kinds}):
         raise ValueError("a name is a pointer's and a value's")

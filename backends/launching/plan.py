@@ -91,7 +91,7 @@ def _misnamed(kernel: Description, values: Mapping[str, Any]) -> list[LaunchFaul
     """Values that the kernel does not take, and those that are missing."""
     faults = []
     for name in values:
-        if name in kernel.structs:
+        if name in kernel.structs and name not in kernel.by_name:
             filled = ", ".join(kernel.structs[name]) or "nothing"
             faults.append(LaunchFault(name, "a value", f"none: it is filled from {filled}"))
         elif name not in kernel.by_name:

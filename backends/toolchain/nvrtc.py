@@ -11,11 +11,13 @@ import functools
 import hashlib
 import os
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
-from typing import Literal
+from pathlib import Path
+from typing import Literal, TypeVar
 
+from . import ptxas
 from .errors import ToolchainError
 from .library import Compiled, Library, find, require_architecture, require_text
 
@@ -47,6 +49,8 @@ _ERROR = re.compile(r"^.*\((?P<line>[0-9]+)\): (?:catastrophic )?error\b", re.MU
 _CARET = re.compile(r"\s*\^\s*")
 _INDENT = 2  # NVRTC quotes the faulty line behind two blanks
 _PROBE = "1-not-a-macro"
+_LINES = "--generate-line-info"
+_T = TypeVar("_T")
 #: The folder of sources that may include files: there is none of this name.
 NOWHERE = "/nowhere/"
 
@@ -119,14 +123,18 @@ def compile_library(source: str, name: str, arch: str, emit: Literal["object", "
     """
     require_architecture(arch)
     options = (*OPTIONS, *LINKED_OPTIONS[emit], f"--gpu-architecture={arch}", _seed(source, {}))
-    with ThreadPoolExecutor(1, initializer=_leave) as thread:
-        return thread.submit(_run, source, name, options, emit).result()
+    return _from_root(lambda: _run(source, name, options, emit))
 
 
-def _leave() -> None:
-    """Give this thread a working directory of its own, the root."""
-    if ctypes.CDLL(None).unshare(_CLONE_FS) == 0:
-        os.chdir("/")
+def _from_root(work: Callable[[], _T]) -> _T:
+    """What `work` gives in a thread with a working directory of its own, the root."""
+
+    def leave() -> None:
+        if ctypes.CDLL(None).unshare(_CLONE_FS) == 0:
+            os.chdir("/")
+
+    with ThreadPoolExecutor(1, initializer=leave) as thread:
+        return thread.submit(work).result()
 
 
 def compile_with_headers(
@@ -141,16 +149,40 @@ def compile_with_headers(
     """Compile a user's CUDA C++, which includes `headers` by their names.
 
     `entry` is a kernel's name as C++ writes it, template arguments included; its name in the module is given back.
-    The source's own folder is one that does not exist, so a relative name finds nothing on this machine. Raises
-    ToolchainError with the place of the first error, and ToolMissing.
+    The source's own folder is one that does not exist, so a relative name finds nothing on this machine; line
+    information would name headers in the working directory, see `compile_library`. Raises ToolchainError with the
+    place of the first error, of the assembler's too, and ToolMissing.
     """
     require_architecture(arch)
-    target = arch if emit == "cubin" else arch.replace("sm_", "compute_", 1)
-    options = (*USER_OPTIONS, f"--gpu-architecture={target}", *options, _seed(source, headers))
+    virtual = arch.replace("sm_", "compute_", 1)
+    options = (*USER_OPTIONS, *options, _seed(source, headers))
     lowered: dict[str, str] = {}
     entries = () if entry is None else (entry,)
-    compiled = _run(source, f"{NOWHERE}{name}", options, emit, headers, entries, lowered)
-    return compiled, None if entry is None else lowered[entry]
+
+    def compiled(emit: Literal["cubin", "ptx"], *more: str) -> Compiled:
+        target = f"--gpu-architecture={arch if emit == 'cubin' else virtual}"
+        return _run(source, f"{NOWHERE}{name}", (*options, target, *more), emit, headers, entries, lowered)
+
+    def placed() -> Compiled:
+        try:
+            return compiled(emit)
+        except ToolchainError as e:
+            if not ptxas.refusals(e.log):
+                raise
+        try:  # again, for lines of the source
+            return compiled(emit, _LINES)
+        except ToolchainError as e:
+            text = compiled("ptx", _LINES).blob.decode(errors="replace")
+            log = ptxas.in_source(e.log, text, _named)
+            raise ToolchainError(log, *_position(log)) from None
+
+    result = _from_root(placed)
+    return result, None if entry is None else lowered[entry]
+
+
+def _named(file: str) -> str:
+    """The name of a file of line information in messages, which know no folder of a header in memory."""
+    return file if file.startswith(NOWHERE) else file.removeprefix(f"{str(Path.cwd()).rstrip('/')}/")
 
 
 @dataclass(frozen=True, slots=True)

@@ -106,6 +106,28 @@ def test_a_counter_may_be_given_and_each_schedule_has_its_own() -> None:
     assert launch.counters == ((232, "empty_counter"),)
 
 
+@pytest.mark.parametrize("named", [("counter",), ("counter", "tiles_counter"), ("tiles_counter", "counter")])
+@pytest.mark.parametrize("position", [0, 1, 4, 7])  # two pointers, a number, bytes
+def test_what_a_user_has_named_keeps_its_name(named: tuple[str, ...], position: int) -> None:
+    manifest = user_manifest()
+    for k, name in enumerate(named):
+        manifest["parameters"][position + k]["name"] = name
+    kernel = described(manifest)
+    assert [[p.role for p in kernel.by_name[name]] for name in named] == [["argument"]] * len(named)
+    (counter,) = (place.name for place in kernel.places if place.role == "counter")
+    assert counter == ("tiles_counter_" if len(named) > 1 else "tiles_counter")
+
+
+def test_a_parameter_may_be_called_as_the_struct_that_holds_it() -> None:
+    manifest = user_manifest()
+    for parameter in (manifest["parameters"][3], manifest["parameters"][9]["fields"][0]):
+        parameter["name"] = "tiles"
+    manifest["schedule"]["where"]["$0"] = "ceil_div(tiles, 128)"
+    values = user_values()
+    wanted = planned(values).parameters
+    assert plan(described(manifest), {"tiles": values.pop("M"), **values}, DEVICE).parameters == wanted
+
+
 @pytest.mark.parametrize(
     "value",
     [

@@ -3,7 +3,9 @@ driver that keeps what it is told."""
 
 from __future__ import annotations
 
+import dataclasses
 import importlib.util
+import json
 import os
 import random
 import re
@@ -16,12 +18,18 @@ from typing import Any
 
 import pytest
 
+from backends.cuda import emitter
 from backends.cuda.emitter import safe
+from backends.cuda.host_names import host_name
+from backends.cuda.launcher import launcher as printed
+from backends.cuda.launcher_prelude import PRELUDE
 from backends.launching.description import Description, described
 from backends.launching.plan import plan
 from backends.launching.types import bounds, packed
 from sched_compiler import CompileRequest, LaunchError, SpecError, compile_spec, driver, emit_launcher
+from sched_compiler.formula import RESERVED
 from sched_compiler.launcher import launcher
+from sched_compiler.manifest import manifest
 from tests.support.launching import DEVICE, device, user_manifest
 
 ROOT = Path(__file__).parents[2]
@@ -94,16 +102,16 @@ def case_of(text: str, kernel: Description) -> Case:
 def by_hand() -> Case:
     """The kernel of `user_manifest`, around a schedule that has its parameters."""
     checked = driver.check(USER)
-    manifest = user_manifest()
-    manifest["schedule"] = driver.describe(checked)
-    return case_of(launcher(checked, manifest), described(manifest))
+    about = user_manifest()
+    about["schedule"] = driver.describe(checked)
+    return case_of(launcher(checked, about), described(about))
 
 
 def runner(case: Case, number: int) -> str:
     """A function that reads a launch's values, launches, and prints what the driver was told."""
     reads = ""
     for name, places in case.kernel.by_name.items():
-        field, kind = f"a.{safe(name)}", places[0].type
+        field, kind = f"a.{host_name(name)}", places[0].type
         if kind in ("f32", "f64"):
             reads += f"  {{ double v = 0; std::cin >> v; {field} = static_cast<decltype({field})>(v); }}\n"
         elif places[0].element is not None or bounds(kind) is not None or kind == "bf16":
@@ -269,18 +277,87 @@ def test_launchers_in_cpp_and_in_python_agree(tmp_path: Path) -> None:
     assert len(wanted) - sum(counts.values()) > 300
 
 
-@needs_cxx
-def test_it_compiles_with_cudas_own_header(tmp_path: Path) -> None:
+def headers_of_cuda() -> list[Path]:
+    """Where `cuda.h` is: the tests' own, and CUDA's, which the extra `nvshmem` brings."""
     found = importlib.util.find_spec("nvidia")
     folders = [Path(place) for place in (found.submodule_search_locations or [])] if found else []
-    headers = [h for folder in folders for h in folder.glob("*/include/cuda.h")]
+    return [FAKE, *(h.parent for folder in folders for h in folder.glob("*/include/cuda.h"))]
+
+
+def understood(text: str, cuda: Path, directory: Path) -> None:
+    (directory / "all.cpp").write_text(text.replace("#pragma once", "") + "int main() { return 0; }\n")
+    command = [str(CXX), *STRICT, "-fsyntax-only", "-isystem", str(cuda), str(directory / "all.cpp")]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stderr[:4000]) == (0, "")
+
+
+@needs_cxx
+def test_it_compiles_with_cudas_own_header(tmp_path: Path) -> None:
+    headers = headers_of_cuda()[1:]
     if not headers:
         pytest.skip("cuda.h is not installed (the extra `nvshmem` brings it)")
     text = "".join(emitted((ROOT / "specs" / f"{name}.yaml").read_text()).text for name in SPECS[:3]) + by_hand().text
-    (tmp_path / "all.cpp").write_text(text.replace("#pragma once", "") + "int main() { return 0; }\n")
-    command = [str(CXX), *STRICT, "-fsyntax-only", "-isystem", str(headers[0].parent), str(tmp_path / "all.cpp")]
-    done = subprocess.run(command, capture_output=True, text=True, check=False)
-    assert (done.returncode, done.stderr) == (0, "")
+    understood(text, headers[0], tmp_path)
+
+
+def words_of(cuda: Path, directory: Path) -> list[str]:
+    """What a launcher has to keep apart from a user's names: its own words, C++'s, and the macros of what it includes,
+    but for those that begin with an underscore. Some stand there twice, with one behind them as where they make way.
+    """
+    (directory / "macros.cpp").write_text(PRELUDE)
+    command = [str(CXX), "-std=c++17", "-dM", "-E", "-isystem", str(cuda), str(directory / "macros.cpp")]
+    macros = subprocess.run(command, capture_output=True, text=True, check=True).stdout
+    text = named(["a", "b"], "plain").replace("plain", "")
+    words = {
+        *re.findall(r"[A-Za-z_]\w*", text),
+        *re.findall(r"^#define ([A-Za-z]\w*)", macros, re.MULTILINE),
+        *emitter._TAKEN,
+    }
+    words |= {f"{word}_" for word in ("class", "_x", "Status", "Arguments", "counter", "EOF", "CUDA_VERSION")}
+    return sorted(word for word in words if len(word) <= 64 and word not in RESERVED and word != "grid")
+
+
+#: Ways in which a user names a value of a launch: a parameter, a table, arguments of a kernel.
+KINDS = ("parameter", "table", "f32*", "tensormap", "bytes[5]", "s32")
+
+
+def named(words: list[str], name: str) -> str:
+    """A launcher of all kinds of values, `words` dealt out among them."""
+    dealt = {kind: words[k :: len(KINDS)] for k, kind in enumerate(KINDS)}
+    spec = {
+        "version": 1, "name": "named", "params": {word: {"min": 1, "max": 9} for word in dealt["parameter"]},
+        "tables": {word: {"length": 4} for word in dealt["table"]},
+        "space": {"m": " + ".join(["4", *dealt["parameter"]])}, "dispatch": "dynamic",
+    }  # fmt: skip
+    checked = driver.check(json.dumps(spec))
+    about: Any = manifest(checked, "sm_90a", "cubin", "", b"", "entry", {"backend": "cuda"}, None)
+    for kind in KINDS[1:]:
+        for word in dealt[kind]:
+            more = {"role": "argument", "type": kind, "size": 8}
+            if kind == "table":
+                more |= {"role": "table", "type": "s32*", "length": "4", "min": 0, "max": 3}
+            about["parameters"].append({"name": word, "offset": about["parameters"][-1]["offset"] + 128, **more})
+    program = dataclasses.replace(checked.program, identifier=name)
+    return printed(program, about, checked.schedule.graph.const(0))
+
+
+@needs_cxx
+@pytest.mark.parametrize("cuda", headers_of_cuda(), ids=["fake", *["own"] * (len(headers_of_cuda()) - 1)])
+def test_a_user_may_give_any_name_to_anything(tmp_path: Path, cuda: Path) -> None:
+    """Every word of a launcher, and every macro around it, as the name of the kernel and of every kind of value."""
+    words = words_of(cuda, tmp_path)
+    most = 12 * len(KINDS)
+    text = ""
+    for k in range(len(KINDS)):  # so that each word is of each kind once
+        turned = words[k:] + words[:k]
+        text += "".join(named(turned[n : n + most], f"values_{k}_{n}") for n in range(0, len(turned), most))
+    understood(text, cuda, tmp_path)
+    understood("".join(named([], word) for word in words), cuda, tmp_path)
+
+
+def test_names_that_make_way_stay_apart() -> None:
+    words = ["class", "class_", "class__", "EOF", "EOF_", "Grid", "Grid_", "_x", "_x_", "x", "x_"]
+    assert len({host_name(word) for word in words}) == len({safe(word) for word in words}) == len(words)
 
 
 def test_a_job_of_nvshmem_has_no_launcher() -> None:

@@ -167,6 +167,23 @@ def test_all_answers_of_a_queue_are_taken() -> None:
     assert fault_of([[NONE_LEFT]] * 4, 4, 2) is None
 
 
+def test_where_there_is_nothing_to_do_nothing_is_answered(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """No items are no clusters, no workers and no responses."""
+    text = spec(params={"M": {"min": 0, "max": 9}}, space={"m": "M", "n": 4})
+    assert driver.trace(text, values={"M": 0}, responses=[]).tiles == []
+    for answers_of_one in ([NONE_LEFT], list[int]()):
+        with pytest.raises(SpecError, match="more workers than clusters"):
+            driver.trace(text, values={"M": 0}, responses=[answers_of_one])
+    with pytest.raises(SpecError, match="no list of lists"):
+        driver.trace(text, values={"M": 1}, responses=[])
+    file, answers = tmp_path / "x.yaml", tmp_path / "r.json"
+    file.write_text(text)
+    answers.write_text("[]")
+    for form in ("text", "json"):
+        assert main(["trace", str(file), "--set", "M=0", "--responses", str(answers), "--format", form]) == 0
+    assert '"workers":0' in capsys.readouterr().out
+
+
 def test_the_command_line_takes_responses(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     file, answers = tmp_path / "x.yaml", tmp_path / "r.json"
     file.write_text(spec(space={"m": 2, "n": 2}))

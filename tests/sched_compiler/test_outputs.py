@@ -11,8 +11,50 @@ from pathlib import Path
 
 import pytest
 
-from sched_compiler.outputs import depfile, write_whole
+from sched_compiler.cli import main
+from sched_compiler.outputs import clash, depfile, write_whole
 from tests.support.programs import environment, require
+
+SPEC = """\
+version: 1
+name: x
+tables: {rows: {file: out.json}}
+space: {m: 3}
+order: {points: {m: rows}}
+dispatch: single
+kernel: {source: k.cu, entry: k, block: 32, arguments: [tiles: schedule]}
+"""
+KERNEL = '#include <sched/x.cuh>\n#include "h.cuh"\n__global__ void k(sched::x::Arguments tiles) {}\n'
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        ["-o", "spec.yaml"], ["-o", "./k.cu"], ["-o", "h.cuh"], ["-o", "inc/h.cuh"], ["-o", "link"], ["-o", "out"],
+        ["-o", "new", "--depfile", "k.cu"], ["-o", "new", "--depfile", "new"], ["-o", "new", "--depfile", "new.json"],
+        ["emit", "-o", "spec.yaml"], ["emit", "-o", "k.cu"], ["emit", "-o", "inc/../out.json"],
+    ],
+)  # fmt: skip
+def test_nothing_is_written_over_what_was_read(
+    options: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Or over another output; then nothing is written at all."""
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "inc").mkdir()
+    for name, text in {"spec.yaml": SPEC, "out.json": "[2, 0, 1]", "k.cu": KERNEL, "inc/h.cuh": ""}.items():
+        (tmp_path / name).write_text(text)
+    (tmp_path / "h.cuh").symlink_to("inc/h.cuh")
+    (tmp_path / "link").symlink_to(tmp_path / "k.cu")
+    before = {path: path.read_bytes() for path in tmp_path.rglob("*") if path.is_file()}
+    verb, options = (["emit", "--to", "launcher"], options[1:]) if options[0] == "emit" else (["compile"], options)
+    assert main([*verb, "spec.yaml", "--arch", "sm_90a", "-I", "inc", *options]) == 2
+    assert "cannot write" in capsys.readouterr().err
+    assert {path: path.read_bytes() for path in tmp_path.rglob("*") if path.is_file()} == before
+
+
+def test_streams_are_no_files_that_clash() -> None:
+    assert clash(["-", "-", "/dev/null", "/dev/null", "/dev/stdout"], ["/dev/null", "-", "/dev/stdout"]) is None
+
 
 # -- whole files ------------------------------------------------------------------------------------------------
 

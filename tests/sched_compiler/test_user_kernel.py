@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -49,7 +50,7 @@ def built(spec: str = SPEC, kernel: str = KERNEL, **files: str) -> Artifact:
 
 def refusal(spec: str = SPEC, kernel: str = KERNEL, **more: Any) -> tuple[Diagnostic, ...]:
     with pytest.raises(SpecError) as caught:
-        compile_spec(request(spec, {"k.cu": kernel}, **more))
+        compile_spec(request(spec, **{"files": {"k.cu": kernel}, **more}))
     return caught.value.diagnostics
 
 
@@ -173,6 +174,91 @@ def test_the_key_depends_on_what_is_included_and_on_nothing_else() -> None:
     assert artifact_key(request(SPEC + "  defines: {X: 1}\n", files)) != key
 
 
+SAME = {
+    "source": ("k.cu", "./k.cu", "sub/../k.cu", "k.cu/."),
+    "headers": ("[]", "null", None),
+    "options": ("[]", "null", None),
+    "defines": ("{}", "null", None),
+    "schedules": ("[]", "null", None),
+    "shared_bytes": ("1024 + M", "1024+M", "(1024) + (M)"),
+    "block": ("[32, 4]", "[32, 4, 1]"),
+}
+ORDERED = {
+    "headers": ("[cuda, cccl]", "[cccl, cuda]"),
+    "options": ("[line-info, fast-math, 'c++20']", "['c++20', line-info, fast-math]"),
+    "defines": ("{X: 1, Y: X}", "{Y: X, X: '1'}"),
+}
+
+
+def with_key(key: str, value: str | None) -> str:
+    spec = re.sub(rf"  {key}: .*\n", "", SPEC)
+    return spec if value is None else f"{spec}  {key}: {value}\n"
+
+
+@pytest.mark.parametrize(("key", "values"), [*SAME.items(), *ORDERED.items()])
+def test_the_key_is_one_however_the_same_is_written(key: str, values: tuple[str | None, ...]) -> None:
+    if key == "headers" and values[0] != "[]" and bundles.missing(["cuda", "cccl"]) is not None:
+        pytest.skip("the extra `headers` is not installed")
+    specs = [with_key(key, value) for value in values]
+    assert len({artifact_key(request(spec)) for spec in specs}) == 1
+    assert len({to_yaml(load(spec, "spec.yaml").spec) for spec in specs}) == 1 or key == "shared_bytes"
+    assert len({compile_spec(request(spec)).blob for spec in specs}) == 1
+
+
+@pytest.mark.parametrize(
+    ("key", "values"),
+    [
+        ("options", ("[]", "[line-info]", "[fast-math]", "['c++20']", "[line-info, fast-math]")),
+        ("defines", ("{}", "{X: 1}", "{X: 2}", "{X: '01'}", "{X: ''}", "{Y: 1}", "{X: ' 1'}")),
+        ("source", ("k.cu", "../k.cu", "sub/k.cu")),
+    ],
+)
+def test_what_is_not_the_same_has_keys_of_its_own(key: str, values: tuple[str, ...]) -> None:
+    files = {"k.cu": KERNEL, "../k.cu": KERNEL, "sub/k.cu": KERNEL}
+    assert len({artifact_key(request(with_key(key, value), files)) for value in values}) == len(values)
+
+
+@pytest.mark.parametrize(
+    ("text", "column"), [("options: [line-info, 'c++20', line-info]", 33), ("headers: [cuda, cuda]", 19)]
+)
+def test_what_stands_twice_is_refused_there(text: str, column: int) -> None:
+    assert places(refusal(f"{SPEC}  {text}\n")) == [("E012", "spec.yaml", 13, column)]
+
+
+def test_an_option_that_there_is_not_is_refused_where_it_stands() -> None:
+    assert places(refusal(f"{SPEC}  options: [line-info, fast-maths, 'c++20']\n")) == [("E012", "spec.yaml", 13, 24)]
+
+
+VALUES = ['"a b"', "it's", "'x'", "a | b", "{1, 2}", "x[0] = !y ^ ~z ? 1 : 2;", "#", "\\\\n", "</etc/x.h>", " ", "// x"]
+
+
+@pytest.mark.parametrize("value", VALUES)
+def test_a_macro_has_any_value_on_one_line(value: str) -> None:
+    quoted = value.replace('"', "").replace("\\", "") if "'" not in value else ""
+    spec = f"{SPEC}  defines: {json.dumps({'VALUE': value, 'STRING': json.dumps(quoted)})}\n"
+    built(spec, f'{KERNEL}static_assert(sizeof(STRING) == {len(quoted) + 1}, "");\n#ifndef VALUE\n#error\n#endif\n')
+    assert load(to_yaml(load(spec, "spec.yaml").spec), "spec.yaml").spec == load(spec, "spec.yaml").spec
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "code"),
+    [
+        ("defined", "1", "E075"), ("__FILE__", "1", "E075"), ("class", "1", "E075"), ("int", "long", "E075"),
+        ("X", '"1\\n2"', "E012"), ("X", '"1\\\\"', "E012"), ("X", "1.5", "E012"), ("X", "true", "E012"),
+        ("X", "é", "E012"),
+    ],
+)  # fmt: skip
+def test_macros_that_cannot_be(name: str, value: str, code: str) -> None:
+    (d,) = refusal(f"{SPEC}  defines: {{{name}: {value}}}\n")
+    assert (d.code, d.span.file, d.span.line) == (code, "spec.yaml", 13)
+
+
+def test_a_macro_in_the_way_of_a_made_header_is_told() -> None:
+    d = refusal(kernel=f"#define Tile 3\n{KERNEL}")[0]
+    assert (d.code, d.span.file) == ("E075", "<sched/gemm.cuh>")
+    assert "macro" in (d.mend or "")
+
+
 def test_the_key_depends_on_the_bundles_release(monkeypatch: pytest.MonkeyPatch) -> None:
     spec = SPEC + "  headers: [cuda]\n"
     monkeypatch.setattr(bundles, "versions", lambda names: tuple(f"{n} 1" for n in names))
@@ -181,18 +267,19 @@ def test_the_key_depends_on_the_bundles_release(monkeypatch: pytest.MonkeyPatch)
     assert artifact_key(request(spec)) != key
 
 
-def test_bytes_do_not_depend_on_the_process_or_the_folder(tmp_path: Path) -> None:
+@pytest.mark.parametrize("options", ["", "line-info"])
+def test_bytes_do_not_depend_on_the_process_or_the_folder(tmp_path: Path, options: str) -> None:
     kernel = KERNEL.replace("{\n", "{\n  static __device__ int local; ++local; *(const char**)A = __FILE__;\n", 1)
     digests = set()
     for name in ("one", "another/below"):
         folder = tmp_path / name
         folder.mkdir(parents=True)
-        (folder / "spec.yaml").write_text(SPEC)
+        (folder / "spec.yaml").write_text(f"{SPEC}  options: [{options}]\n")
         (folder / "k.cu").write_text('#include "sub/h.cuh"\n' + kernel)
         (folder / "sub").mkdir()
         (folder / "sub" / "h.cuh").write_text("static __device__ const char* here() { return __FILE__; }\n")
         command = [sys.executable, "-m", "sched_compiler.cli", "compile", str(folder / "spec.yaml"), "--arch", "sm_90a"]
-        subprocess.run([*command, "-o", str(folder / "out")], check=True, capture_output=True)
+        subprocess.run([*command, "-o", str(folder / "out")], check=True, capture_output=True, cwd=folder)
         digests.add(((folder / "out").read_bytes(), (folder / "out.json").read_bytes()))
     assert len(digests) == 1
 
@@ -232,15 +319,109 @@ def test_warnings_are_given_with_the_artifact() -> None:
     assert places(artifact.warnings) == [("W005", "k.cu", 3, 7)]
 
 
-def test_a_kernel_that_is_not_there() -> None:
-    (d, *_) = refusal(SPEC.replace("entry: work", "entry: job"))
-    assert (d.code, d.span.file, d.span.line) == ("E075", "spec.yaml", 9)
+KERNELS = """
+namespace a {
+template <int N, typename T> __global__ void __launch_bounds__(64) work(T* x) { x[0] = N; }
+namespace b { extern "C" __global__ void other(int* x); }
+}
+template <typename T>
+__global__ void lonely(T* x);
+__device__ void helper(int* x) {}
+// __global__ void remark() {}
+__device__ int variable;
+__constant__ int fixed = 3;
+"""
+ALL = "the source has: `a::work<int N, typename T>`, `a::b::other`, `lonely<typename T>`"
 
 
-def test_the_assembler_s_errors() -> None:
-    (d, *_) = refusal(kernel=KERNEL.replace("{\n", '{\n  asm volatile("foo.bar;");\n', 1))
-    assert (d.code, d.span.file) == ("E075", "k.cu")
-    assert "foo" in (d.found or "")
+@pytest.mark.parametrize(
+    ("entry", "mend"),
+    [
+        ("a::wrk<3, int>", "did you mean `a::work<int N, typename T>`?"),
+        ("work<3, int>", "did you mean `a::work<int N, typename T>`?"),
+        ("a::work", "with template arguments it is `a::work<int N, typename T>`"),
+        ("a::work<3>", "with template arguments it is `a::work<int N, typename T>`"),
+        ("lonely<unknown>", "with template arguments it is `lonely<typename T>`"),
+        ("::a::oter", "did you mean `a::b::other`?"),
+        ("a", ALL),
+        ("a::b::c<3>", ALL),
+        ("helper", ALL),
+        ("remark", ALL),
+        ("variable", ALL),
+        ("fixed", ALL),
+        ("threadIdx", ALL),
+        ("int", ALL),
+    ],
+)
+def test_a_kernel_that_is_not_there(entry: str, mend: str) -> None:
+    """One diagnostic at the entry, which knows the kernels that there are."""
+    (d,) = (d for d in refusal(SPEC.replace("entry: work", f"entry: '{entry}'"), KERNELS) if d.severity == "error")
+    assert (d.code, d.span.file, d.span.line, d.found, d.mend) == ("E075", "spec.yaml", 9, entry, mend)
+    assert "nv_name_map" not in d.message
+    assert "name expression was" not in d.message
+
+
+def test_an_error_in_the_source_is_told_without_what_follows_for_the_entry() -> None:
+    diagnostics = refusal(kernel="int x = ;\n")
+    assert {d.span.file for d in diagnostics} == {"k.cu"}
+
+
+ASSEMBLY = """\
+#include "sub/a b.cuh"
+#define STOP(x) asm volatile("bar.foo %0;" ::"r"(x))
+template <int N> __device__ __forceinline__ int twice(int x) {
+  asm("add.u32 %0, %1;" : "=r"(x) : "r"(x));  // @
+  return x;
+}
+__global__ void work(float* A, int M, double scale, sched::gemm::Arguments tiles) {
+  A[0] = twice<3>(M);
+  asm volatile("foo.bar;");  // @
+  asm volatile(  // @
+      "{\\n"
+      " .reg .u32 t;\\n"
+      " movv.u32 t, %0;\\n}" ::"r"(M));
+  STOP(M);  // @
+  header(A);
+}
+"""
+HEADER = """\
+#include <sched/gemm.cuh>
+__device__ __forceinline__ void deep() { asm volatile("a.b;"); }  // @
+__device__ __forceinline__ void header(float* A) { deep(); }
+"""
+
+
+@pytest.mark.parametrize("confined", [False, True])
+def test_the_assembler_s_errors_stand_in_the_source(confined: bool) -> None:
+    """Each at the statement with the instruction, in whatever function, macro or header that is."""
+    if confined and sandbox.unavailable() is not None:
+        pytest.skip(str(sandbox.unavailable()))
+    files = {"k.cu": ASSEMBLY, "sub/a b.cuh": HEADER}
+    diagnostics = refusal(files=files, confined=confined)
+    marked = {(f, n) for f, text in files.items() for n, line in enumerate(text.split("\n"), 1) if "// @" in line}
+    assert {(d.span.file, d.span.line) for d in diagnostics} == marked
+    (d,) = (d for d in diagnostics if d.span.file != "k.cu" and "'a'" in d.message)
+    assert (d.code, d.severity) == ("E075", "error")
+    assert "of `a.b;` (ptxas" in d.message
+    assert 'at line 3 of "sub/a b.cuh", inlined at line 15 of "k.cu"' in d.message
+
+
+@pytest.mark.parametrize("attribute", ["__noinline__", "__forceinline__"])
+def test_what_the_assembler_says_of_a_function_stands_there(attribute: str) -> None:
+    aside = f"extern __device__ float nowhere(int);\n__device__ {attribute} void aside(float* A) {{\n"
+    kernel = f"{aside}  A[2] = nowhere(1);\n}}\n{KERNEL.replace('A[s', 'aside(A), A[s')}"
+    (d,) = refusal(kernel=kernel)
+    assert (d.code, d.span.file, d.span.line) == ("E075", "k.cu", 3)
+    big = KERNEL.replace("{\n", "{\n  __shared__ float big[120000]; big[threadIdx.x] = M; A[1] = big[M];\n", 1)
+    (d,) = refusal(kernel=big)
+    assert (d.code, d.span.file, d.span.line) == ("E075", "k.cu", 2)
+
+
+def test_what_nobody_places_stands_at_the_source(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("backends.toolchain.ptxas._place", lambda *_: None)
+    (d,) = refusal(kernel=KERNEL.replace("{\n", '{\n  asm volatile("foo;");\n', 1))
+    assert (d.code, d.span.file, d.span.line) == ("E075", "spec.yaml", 8)
+    assert "'foo'" in (d.found or "")
 
 
 @pytest.mark.parametrize(
@@ -327,10 +508,53 @@ def test_the_sandbox_gives_the_same_artifact() -> None:
 # -- where headers stand --------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("directive", ['#include "/abs/x.h"', "#include </abs/x.h>", '%:include "/abs/x.h"'])
-def test_a_header_by_an_absolute_path_is_refused(directive: str) -> None:
-    (d,) = refusal(kernel=f"{KERNEL}  {directive}\n")
-    assert (d.code, d.span.file, d.span.line) == ("E075", "k.cu", 5)
+WRITTEN = {
+    "quotes": '#include "{}"', "brackets": "#include <{}>", "digraph": '%:include "{}"', "next": '#include_next "{}"',
+    "blanks": '\f #\t include\v"{}"  ', "comments": '/* */ # /* */ include /* */ "{}" // and more',
+    "lines": '#inc\\\nlude \\\n"{}"', "question": '#if __has_include("{}")\n#endif',
+    "another": "#if 0\n#elif 1 && \\\n  __has_include(<{}>)\n#endif",
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", ["absolute", "a macro's value", "a macro's absolute value"])
+@pytest.mark.parametrize("way", WRITTEN)
+@pytest.mark.parametrize("where", ["k.cu", "sub/a.h"])
+def test_a_header_that_is_not_known_beforehand_is_refused(way: str, name: str, where: str, tmp_path: Path) -> None:
+    """Else the artifact would be made of a file that its key does not know. In a false condition it does no harm."""
+    there = tmp_path / "there.h"
+    there.write_text("#define THERE 1\n")
+    directive = WRITTEN[way].format(there)
+    if name != "absolute":
+        value = f'"{there}"' if name.endswith("absolute value") else '"sub/a.h"'
+        directive = f"#define HEADER {value}\n" + re.sub(r'"/.*"|<.*>', "HEADER", directive)
+    for text, wrong in ((directive, True), (f"#if 0\n{directive}\n#endif", False)):
+        files = {"k.cu": f'#include "sub/a.h"\n{KERNEL}', "sub/a.h": "#pragma once\n"}
+        files[where] += f"{text}\n"
+        if not wrong:
+            compile_spec(request(files=files))
+            continue
+        with pytest.raises(SpecError) as caught:
+            compile_spec(request(files=files))
+        d = next(d for d in caught.value.diagnostics if d.severity == "error")
+        line = files[where].split("\n")[d.span.line - 1]
+        place = "HEADER" if name != "absolute" else '"/' if '"' in directive else "</"
+        assert (d.code, d.span.file, line[d.span.column - 1 :][: len(place)]) == ("E075", where, place)
+        assert d.mend is not None
+
+
+@pytest.mark.parametrize("way", WRITTEN)
+def test_a_header_is_found_in_whatever_way_it_is_written(way: str) -> None:
+    """And what is no directive is left as it is."""
+    kernel = WRITTEN[way].format("sub/a.h") + "\n// #include NO\n/*\n#include NO\n*/\n"
+    text = '\n#include "sub/../sub/a.h"'
+    kernel += f'static_assert(sizeof(R"({text})") == {len(text) + 1}, "");\n{KERNEL}'
+    artifact = built(kernel=kernel, **{"sub/a.h": "#pragma once\n"})
+    manifest: Any = artifact.manifest
+    assert [source["path"] for source in manifest["sources"]] == ["k.cu", "sub/a.h"]
+    assert artifact.key != artifact_key(request(files={"k.cu": kernel, "sub/a.h": "#pragma once\nint x;\n"}))
+    wrong = kernel.replace("static_assert", "int x = ;\nstatic_assert")
+    d = [d for d in refusal(files={"k.cu": wrong, "sub/a.h": ""}) if d.severity == "error"][-1]
+    assert wrong.split("\n")[d.span.line - 1] == "int x = ;"
 
 
 def test_a_header_of_a_searched_folder_finds_its_own_neighbours(tmp_path: Path) -> None:
@@ -363,6 +587,50 @@ def test_a_source_may_include_itself() -> None:
 def test_columns_are_those_of_the_text_whatever_is_above() -> None:
     odd = "// a\x0cb\u2028c\x85d\x0b\n"
     assert places(refusal(kernel=odd + KERNEL.replace("scale;", "scales;")))[0] == ("E075", "k.cu", 4, 71)
+
+
+@pytest.mark.parametrize("place", ["k.cu", "a.h"])
+def test_no_artifact_depends_on_the_moment_of_its_compile(place: str) -> None:
+    """Date and time are fixed where the language would give them, and are words elsewhere; columns stay."""
+    macro = "#define WHEN /* __DATE__ */ __DATE__ __TI\\\nME__ // __TIME__\n"
+    files = {"k.cu": f'#include "a.h"\n{KERNEL}', "a.h": "#pragma once\n"}
+    files[place] = macro + files[place]
+    files["k.cu"] += (
+        "__device__ constexpr bool same(const char* a, const char* b) {\n"
+        "  return *a == *b && (*a == 0 || same(a + 1, b + 1));\n}\n"
+        'static_assert(same(WHEN "__TIME__", "Jan  1 197000:00:00__TIME__"), ""); int x = __DATE__;\n'
+    )
+    d = [d for d in refusal(files=files) if d.severity == "error"]
+    assert {files["k.cu"].split("\n")[d.span.line - 1][d.span.column - 1 :] for d in d} == {
+        "x = __DATE__;",
+        "__DATE__;",
+    }
+
+
+@pytest.mark.parametrize("emit", ["cubin", "ptx"])
+@pytest.mark.parametrize("template", ["", "template <int N> "])
+def test_a_kernel_that_is_declared_alone(emit: str, template: str) -> None:
+    kernel = re.sub(r"\) \{(.|\n)*", ");", KERNEL.replace('extern "C" ', template))
+    spec = SPEC.replace("entry: work", f"entry: work{'<3>' if template else ''}")
+    (d,) = refusal(spec, kernel, emit=emit)
+    assert (d.code, d.span.file, d.span.line) == ("E075", "spec.yaml", 9)
+
+
+@pytest.mark.parametrize(
+    ("name", "mend"),
+    [
+        ("gemm.cuh", "<sched/gemm.cuh>"),
+        ("sched/gem.cuh", "<sched/gemm.cuh>"),
+        ("cstdint", "<cuda/std/cstdint>, with `headers: [cccl]`"),
+        ("assert.h", "<cuda/std/cassert>, with `headers: [cccl]`"),
+    ],
+)
+def test_where_a_header_is_that_is_not_found(name: str, mend: str) -> None:
+    if "cuda/std" in mend and bundles.missing(["cccl"]) is not None:
+        pytest.skip("the extra `headers` is not installed")
+    (d,) = refusal(kernel=f"#include <{name}>\n{KERNEL}")
+    assert (d.code, d.span.line) == ("E075", 1)
+    assert mend in (d.mend or "")
 
 
 # -- the launch that it is compiled for -----------------------------------------------------------------------
