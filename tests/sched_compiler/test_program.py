@@ -30,11 +30,12 @@ def test_each_part_depends_only_on_what_is_known_there(path: Path) -> None:
     tile = {str(t.attr) for t in schedule.tile if t.op == "var"}
     assert inputs(program.items, program.workers) <= params
     assert inputs(*program.invariants) <= params
-    state = {str(v.attr) for v in schedule.dispatch.state} | {INDEX}
+    state = {str(v.attr) for v in program.state} | {INDEX}
     assert inputs(*program.start) <= params | {WORKER}
     assert inputs(program.valid) <= params | state
     assert inputs(*program.advance) <= params | ({DRAWN} if schedule.dispatch.queue else state)
     assert inputs(*program.coords) <= params | {INDEX, RANK}
+    assert inputs(*program.tile) <= params | state | {RANK}
     assert inputs(program.in_bounds) <= params | tile
     if program.inverse is not None:
         assert inputs(program.inverse) <= params | tile
@@ -44,7 +45,7 @@ def test_each_part_depends_only_on_what_is_known_there(path: Path) -> None:
 @pytest.mark.parametrize("path", SPECS, ids=lambda p: p.stem)
 def test_types_are_those_of_the_state(path: Path) -> None:
     program = program_of(path)
-    kept = (program.schedule.index_type, *(v.dtype for v in program.schedule.dispatch.state))
+    kept = (program.schedule.index_type, *(v.dtype for v in program.state))
     assert tuple(e.dtype for e in program.start) == tuple(e.dtype for e in program.advance) == kept
     assert {c.dtype for c in program.coords} == {program.coord_type}
 
