@@ -13,6 +13,7 @@ from sched_compiler.diagnostics import Diagnostic, Span, SpecError
 from sched_compiler.expr import Expr, to_text
 from sched_compiler.files import FileError, Files, normal
 from sched_compiler.kernel import argument_type
+from sched_compiler.kernel_values import require_one_meaning
 from sched_compiler.loader import LoadedSpec
 from sched_compiler.program import Program
 from sched_compiler.registry import Message, SourceCompiler, UserSource
@@ -112,6 +113,7 @@ def ready(gathered: KernelFiles, own: Checked, compiler: SourceCompiler) -> User
                 "E021", ("kernel", "arguments", name), "no schedule of this kernel has this name", found=kind,
                 expected=f"one of: {', '.join(f'sched::{s}' for s in structs)}",
             )  # fmt: skip
+    require_one_meaning(spec, own, others)
     source = UserSource(
         name=gathered.name,
         files=gathered.texts,
