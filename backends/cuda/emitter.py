@@ -17,7 +17,7 @@ from sched_compiler.protocol import Source
 from sched_compiler.schedule import INDEX, RANK, WORKER, WORKERS, tile_input
 
 #: Changed whenever the text that is emitted for some program changes.
-VERSION = "7"
+VERSION = "8"
 
 _PRELUDE = """\
 #ifndef SCHED_FUNCTION
