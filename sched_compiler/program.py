@@ -7,12 +7,12 @@ computed for each tile.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Literal
 
 from sched_compiler.dispatch import GRID_LIMIT, ClusterLaunchControl
-from sched_compiler.expr import U32, U64, Dtype, Expr, topological
+from sched_compiler.expr import U32, U64, Dtype, Expr, Graph, topological
 from sched_compiler.lower import lower
 from sched_compiler.protocol import Protocol, Source, protocol
 from sched_compiler.schedule import WORKER, WORKERS, Schedule
@@ -153,7 +153,7 @@ def place(schedule: Schedule) -> Program:
     return Program(
         schedule=schedule,
         identifier=identifier_of(schedule.name),
-        invariants=tuple(_invariants(lowered, params)),
+        invariants=tuple(_invariants(g, lowered, params)),
         start=tuple(start),
         valid=valid,
         advance=tuple(advance),
@@ -165,18 +165,19 @@ def place(schedule: Schedule) -> Program:
     )
 
 
-def _invariants(roots: Iterable[Expr], params: set[str]) -> list[Expr]:
+def _invariants(g: Graph, roots: Sequence[Expr], params: set[str]) -> list[Expr]:
     """The largest computations that depend on parameters alone."""
-    roots = list(roots)
-    order = topological(roots)
-    fixed: set[int] = set()
-    for node in order:
+    fixed: set[Expr] = set()
+    wanted = set(roots)
+    for node in g.needed(roots):
         if (
             node.op == "const"
             or (node.op == "var" and node.attr in params)
             # an element is read where it is known to be there, which may be in the loop alone
-            or (node.args and node.op != "load" and all(a.id in fixed for a in node.args))
+            or (node.args and node.op != "load" and fixed.issuperset(node.args))
         ):
-            fixed.add(node.id)
-    wanted = {r.id for r in roots} | {a.id for node in order if node.id not in fixed for a in node.args}
-    return [n for n in order if n.id in fixed and n.id in wanted and n.op not in ("const", "var")]
+            fixed.add(node)
+        else:
+            wanted.update(node.args)
+    found = {node for node in fixed & wanted if node.args}
+    return [node for node in topological(roots) if node in found] if found else []
