@@ -30,6 +30,8 @@ ever *used*. In the arm of a ``select`` that is not taken such a node may hold a
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 from sched_compiler.node import (
     INT_TYPES,
     PRED,
@@ -48,7 +50,7 @@ from sched_compiler.node import (
     to_text,
     topological,
 )
-from sched_compiler.rewrite import SIMPLIFY
+from sched_compiler.rewrite import APPLICABLE, Shape
 
 __all__ = [
     "INT_TYPES", "PRED", "S32", "S64", "U32", "U64", "DivisorError", "Dtype", "Expr", "Graph", "RangeError", "Rule",
@@ -70,7 +72,8 @@ class Graph:
     def __init__(self) -> None:
         self._nodes: dict[tuple[object, ...], Expr] = {}
         self._literals: dict[int, Expr] = {}  # of the cheapest type
-        self._rules: dict[str, tuple[Rule, ...]] = SIMPLIFY
+        self._true = self.node("const", (), 1, PRED, 1, 1)
+        self._false = self.node("const", (), 0, PRED, 0, 0)
 
     # -- leaves -----------------------------------------------------------------------------------------------
 
@@ -90,10 +93,10 @@ class Graph:
         return self.node("var", (), name, dtype or fit(lo, hi), lo, hi)
 
     def true(self) -> Expr:
-        return self.node("const", (), 1, PRED, 1, 1)
+        return self._true
 
     def false(self) -> Expr:
-        return self.node("const", (), 0, PRED, 0, 0)
+        return self._false
 
     def lift(self, value: Expr | int) -> Expr:
         return self.const(value) if isinstance(value, int) else value
@@ -101,24 +104,30 @@ class Graph:
     # -- arithmetic -------------------------------------------------------------------------------------------
 
     def add(self, a: Expr | int, b: Expr | int, within: tuple[int, int] | None = None) -> Expr:
-        a, b = self.lift(a), self.lift(b)
+        a = a if isinstance(a, Expr) else self.const(a)
+        b = b if isinstance(b, Expr) else self.const(b)
         return self._arithmetic("add", a, b, a.lo + b.lo, a.hi + b.hi, within)
 
     def sub(self, a: Expr | int, b: Expr | int, within: tuple[int, int] | None = None) -> Expr:
-        a, b = self.lift(a), self.lift(b)
+        a = a if isinstance(a, Expr) else self.const(a)
+        b = b if isinstance(b, Expr) else self.const(b)
         if b.op == "div" and b.args[0] is a and a.lo >= 0:  # x - x // d never falls as x grows
             d = b.args[1]
             return self._arithmetic("sub", a, b, a.lo - a.lo // d.lo, a.hi - a.hi // d.hi, within)
         return self._arithmetic("sub", a, b, a.lo - b.hi, a.hi - b.lo, within)
 
     def mul(self, a: Expr | int, b: Expr | int, within: tuple[int, int] | None = None) -> Expr:
-        a, b = self.lift(a), self.lift(b)
+        a = a if isinstance(a, Expr) else self.const(a)
+        b = b if isinstance(b, Expr) else self.const(b)
+        if a.lo >= 0 and b.lo >= 0:
+            return self._arithmetic("mul", a, b, a.lo * b.lo, a.hi * b.hi, within)
         corners = (a.lo * b.lo, a.lo * b.hi, a.hi * b.lo, a.hi * b.hi)
         return self._arithmetic("mul", a, b, min(corners), max(corners), within)
 
     def div(self, a: Expr | int, b: Expr | int, within: tuple[int, int] | None = None) -> Expr:
         """Floor division. Raises DivisorError unless `b` is shown to be at least 1."""
-        a, b = self.lift(a), self.lift(b)
+        a = a if isinstance(a, Expr) else self.const(a)
+        b = b if isinstance(b, Expr) else self.const(b)
         if b.lo < 1:
             raise DivisorError(b.lo, b.hi)
         lo = a.lo // (b.hi if a.lo >= 0 else b.lo)
@@ -127,7 +136,8 @@ class Graph:
 
     def mod(self, a: Expr | int, b: Expr | int, within: tuple[int, int] | None = None) -> Expr:
         """Remainder of floor division, never negative. Raises DivisorError unless `b` is at least 1."""
-        a, b = self.lift(a), self.lift(b)
+        a = a if isinstance(a, Expr) else self.const(a)
+        b = b if isinstance(b, Expr) else self.const(b)
         if b.lo < 1:
             raise DivisorError(b.lo, b.hi)
         if a.lo >= 0 and a.hi < b.lo:
@@ -138,16 +148,19 @@ class Graph:
         return self._arithmetic("mod", a, b, 0, hi, within)
 
     def min(self, a: Expr | int, b: Expr | int) -> Expr:
-        a, b = self.lift(a), self.lift(b)
+        a = a if isinstance(a, Expr) else self.const(a)
+        b = b if isinstance(b, Expr) else self.const(b)
         return self._arithmetic("min", a, b, min(a.lo, b.lo), min(a.hi, b.hi), None)
 
     def max(self, a: Expr | int, b: Expr | int) -> Expr:
-        a, b = self.lift(a), self.lift(b)
+        a = a if isinstance(a, Expr) else self.const(a)
+        b = b if isinstance(b, Expr) else self.const(b)
         return self._arithmetic("max", a, b, max(a.lo, b.lo), max(a.hi, b.hi), None)
 
     def ceil_div(self, a: Expr | int, b: Expr | int) -> Expr:
         """Ceiling of a / b. Raises DivisorError unless `b` is shown to be at least 1."""
-        a, b = self.lift(a), self.lift(b)
+        a = a if isinstance(a, Expr) else self.const(a)
+        b = b if isinstance(b, Expr) else self.const(b)
         if b.lo < 1:
             raise DivisorError(b.lo, b.hi)
         lo = -(-a.lo // (b.lo if a.lo < 0 else b.hi))
@@ -156,8 +169,10 @@ class Graph:
 
     def narrow(self, e: Expr, lo: int, hi: int) -> Expr:
         """The same value, known to lie between `lo` and `hi`."""
+        if lo <= e.lo and e.hi <= hi:
+            return e
         lo, hi = max(lo, e.lo), min(hi, e.hi)
-        if (lo == e.lo and hi == e.hi) or lo > hi:
+        if lo > hi:
             return e
         if lo == hi:
             return self.const(lo)
@@ -166,7 +181,8 @@ class Graph:
     # -- truth ------------------------------------------------------------------------------------------------
 
     def lt(self, a: Expr | int, b: Expr | int) -> Expr:
-        a, b = self.lift(a), self.lift(b)
+        a = a if isinstance(a, Expr) else self.const(a)
+        b = b if isinstance(b, Expr) else self.const(b)
         if a.hi < b.lo:
             return self.true()
         if a.lo >= b.hi:
@@ -174,7 +190,8 @@ class Graph:
         return self._compare("lt", a, b)
 
     def le(self, a: Expr | int, b: Expr | int) -> Expr:
-        a, b = self.lift(a), self.lift(b)
+        a = a if isinstance(a, Expr) else self.const(a)
+        b = b if isinstance(b, Expr) else self.const(b)
         if a.hi <= b.lo:
             return self.true()
         if a.lo > b.hi:
@@ -182,7 +199,8 @@ class Graph:
         return self._compare("le", a, b)
 
     def eq(self, a: Expr | int, b: Expr | int) -> Expr:
-        a, b = self.lift(a), self.lift(b)
+        a = a if isinstance(a, Expr) else self.const(a)
+        b = b if isinstance(b, Expr) else self.const(b)
         if a.hi < b.lo or b.hi < a.lo:
             return self.false()
         if a.lo == a.hi == b.lo == b.hi:
@@ -193,30 +211,31 @@ class Graph:
         return self.logical_not(self.eq(a, b))
 
     def logical_and(self, a: Expr, b: Expr) -> Expr:
-        return self._build("and", (a, b), PRED, 0, 1)
+        return self._build(("and", a.op, b.op), (a, b), PRED, 0, 1)
 
     def logical_or(self, a: Expr, b: Expr) -> Expr:
-        return self._build("or", (a, b), PRED, 0, 1)
+        return self._build(("or", a.op, b.op), (a, b), PRED, 0, 1)
 
     def logical_xor(self, a: Expr, b: Expr) -> Expr:
         """Whether one of two conditions holds, but not both."""
-        return self._build("xor", (a, b), PRED, 0, 1)
+        return self._build(("xor", a.op, b.op), (a, b), PRED, 0, 1)
 
     def logical_not(self, a: Expr) -> Expr:
-        return self._build("not", (a,), PRED, 0, 1)
+        return self._build(("not", a.op), (a,), PRED, 0, 1)
 
     def select(self, condition: Expr, a: Expr | int, b: Expr | int) -> Expr:
         """`a` where the condition holds, else `b`."""
-        a, b = self.lift(a), self.lift(b)
+        a = a if isinstance(a, Expr) else self.const(a)
+        b = b if isinstance(b, Expr) else self.const(b)
         if condition.op == "const":
             return a if condition.lo else b
         if a is b:
             return a
-        lo, hi = min(a.lo, b.lo), max(a.hi, b.hi)
-        if a.dtype is PRED:
-            return self._build("select", (condition, a, b), PRED, lo, hi)
-        dtype = fit(lo, hi)
-        return self._build("select", (condition, self.cast(a, dtype), self.cast(b, dtype)), dtype, lo, hi)
+        lo, hi = a.lo if a.lo < b.lo else b.lo, a.hi if a.hi > b.hi else b.hi
+        dtype = PRED if a.dtype is PRED else fit(lo, hi)
+        a = a if a.dtype is dtype else self.cast(a, dtype)
+        b = b if b.dtype is dtype else self.cast(b, dtype)
+        return self._build(("select", condition.op, a.op, b.op), (condition, a, b), dtype, lo, hi)
 
     def load(self, table: str, index: Expr, guard: Expr, lo: int, hi: int) -> Expr:
         """Element `index` of a table whose elements lie between `lo` and `hi`; 0, and nothing read, without `guard`.
@@ -298,6 +317,16 @@ class Graph:
         args = (high, low, self.const(mask, high.dtype))
         return self.node("merge", args, None, high.dtype, high.lo & ~mask, top)
 
+    # -- order ------------------------------------------------------------------------------------------------
+
+    def needed(self, roots: Iterable[Expr]) -> list[Expr]:
+        """What `topological` gives, in the order in which the nodes were made: operands were made first."""
+        nodes, found = self._nodes.values(), set(roots)
+        for node in reversed(nodes):
+            if node in found:
+                found.update(node.args)
+        return [node for node in nodes if node in found]
+
     # -- construction -----------------------------------------------------------------------------------------
 
     def node(self, op: str, args: tuple[Expr, ...], attr: int | str | None, dtype: Dtype, lo: int, hi: int) -> Expr:
@@ -305,37 +334,47 @@ class Graph:
         key = (op, args, attr, dtype.name, lo, hi)
         found = self._nodes.get(key)
         if found is None:
-            found = self._nodes[key] = Expr(self, op, args, attr, dtype, lo, hi, len(self._nodes))
+            found = Expr()
+            found.graph, found.op, found.args, found.attr = self, op, args, attr
+            found.dtype, found.lo, found.hi, found.id = dtype, lo, hi, len(self._nodes)
+            found.value = lo if op == "const" else None
+            self._nodes[key] = found
         return found
 
     def _arithmetic(self, op: str, a: Expr, b: Expr, lo: int, hi: int, within: tuple[int, int] | None) -> Expr:
         if within is not None:
-            lo, hi = max(lo, within[0]), min(hi, within[1])
+            least, most = within
+            lo, hi = least if least > lo else lo, most if most < hi else hi
             if lo > hi:  # no value is ever used: keep the node, with the interval the caller gave
                 lo, hi = within
         if lo == hi:
             return self.const(lo)
-        for rule in self._rules.get(op, ()):
+        for rule in APPLICABLE[op, a.op, b.op]:
             better = rule(self, (a, b))
             if better is not None:
                 return self.narrow(better, lo, hi)
+        if a.dtype is U32 and b.dtype is U32 and lo >= 0 and hi <= U32.hi:  # as `fit` would find
+            return self.node(op, (a, b), None, U32, lo, hi)
         dtype = fit(min(lo, a.lo, b.lo), max(hi, a.hi, b.hi))
         return self.node(op, (self.cast(a, dtype), self.cast(b, dtype)), None, dtype, lo, hi)
 
     def _compare(self, op: str, a: Expr, b: Expr) -> Expr:
-        for rule in self._rules.get(op, ()):
+        for rule in APPLICABLE[op, a.op, b.op]:
             better = rule(self, (a, b))
             if better is not None:
                 return better
-        dtype = fit(min(a.lo, b.lo), max(a.hi, b.hi))
-        return self.node(op, (self.cast(a, dtype), self.cast(b, dtype)), None, PRED, 0, 1)
+        if not a.dtype is b.dtype is U32:
+            dtype = fit(min(a.lo, b.lo), max(a.hi, b.hi))
+            a, b = self.cast(a, dtype), self.cast(b, dtype)
+        return self.node(op, (a, b), None, PRED, 0, 1)
 
-    def _build(self, op: str, args: tuple[Expr, ...], dtype: Dtype, lo: int, hi: int) -> Expr:
-        for rule in self._rules.get(op, ()):
+    def _build(self, shape: Shape, args: tuple[Expr, ...], dtype: Dtype, lo: int, hi: int) -> Expr:
+        """`shape` is the operation, and those of its operands."""
+        for rule in APPLICABLE[shape]:
             better = rule(self, args)
             if better is not None:
                 return better
-        return self.node(op, args, None, dtype, lo, hi)
+        return self.node(shape[0], args, None, dtype, lo, hi)
 
     def rebuild(self, op: str, args: tuple[Expr, ...], original: Expr) -> Expr:
         """`original`'s operation on new operands, keeping its type and what is known of its interval."""

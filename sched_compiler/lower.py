@@ -11,7 +11,8 @@ operations into one.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Container, Iterable, Sequence
+from collections.abc import Container, Iterable, Mapping
+from itertools import chain
 
 from sched_compiler.expr import S32, S64, U32, U64, Dtype, Expr, Graph, fit, may_wrap, topological
 from sched_compiler.rewrite import MOST_LEAVES, leaves, multiple_of, peel
@@ -43,35 +44,38 @@ class _Lowering:
         self._fixed: dict[int, bool] = {}
 
     def run(self, roots: list[Expr]) -> list[Expr]:
-        new: dict[int, Expr] = {}
-        order = topological(roots)
-        uses = Counter(a.id for node in order for a in node.args)
-        divided = {node.id: self.divided(node) for node in order if node.op in ("div", "mod")}
+        new: dict[Expr, Expr] = {}
+        order = self.g.needed(roots)
+        uses = Counter(chain(*(node.args for node in order)))
+        divided = {node: self.divided(node) for node in order if node.op == "div" or node.op == "mod"}
         divisions = {(x, d) for x, d, _ in divided.values()}
         for node in order:
-            args = tuple(new[a.id] for a in node.args)
-            if node.op == "div":
-                x, d, n = divided[node.id]
-                value = new[x.id]
+            if not node.args:
+                new[node] = node
+                continue
+            op, args = node.op, tuple(map(new.__getitem__, node.args))
+            if op == "div":
+                x, d, n = divided[node]
+                value = new[x]
                 for factor in self.factors(x, d, divisions):
-                    value = self.quotient(value, new[factor.id])
+                    value = self.quotient(value, new[factor])
                 if n is not None:
                     (n,) = self.run([n])  # which may be no operand of anything
                     value = self.remainder(value, n, node.lo, node.hi)
                 result = self.g.narrow(value, node.lo, node.hi)
-            elif node.op == "mod":
-                x, d, _ = divided[node.id]
-                result = self.remainder(new[x.id], new[d.id], node.lo, node.hi)
-            elif node.op == "add" and (fields := self.joined(args, node.dtype, [uses[a.id] for a in node.args])):
+            elif op == "mod":
+                x, d, _ = divided[node]
+                result = self.remainder(new[x], new[d], node.lo, node.hi)
+            elif op == "add" and (fields := self.joined(args, node, uses)):
                 result = self.g.narrow(fields, node.lo, node.hi)
-            elif node.op == "sub" and (flipped := self.difference(args[0], args[1], node)):
+            elif op == "sub" and (flipped := self.difference(args[0], args[1], node)):
                 result = self.g.narrow(flipped, node.lo, node.hi)
-            elif node.op == "select" and (chosen := self.choice(args, [uses[a.id] for a in node.args])):
+            elif op == "select" and (chosen := self.choice(args, node, uses)):
                 result = self.g.narrow(chosen, node.lo, node.hi)
             else:
-                result = self.g.rebuild(node.op, args, node)
-            new[node.id] = self.g.cast(result, node.dtype)
-        return [new[root.id] for root in roots]
+                result = self.g.rebuild(op, args, node)
+            new[node] = result if result.dtype is node.dtype else self.g.cast(result, node.dtype)
+        return [new[root] for root in roots]
 
     def fixed(self, e: Expr) -> bool:
         """Whether `e` is known before the loop."""
@@ -228,14 +232,14 @@ class _Lowering:
             return self.g.band(x.args[0], x.args[1].value & mask)
         return self.g.band(x, mask)
 
-    def joined(self, args: tuple[Expr, ...], dtype: Dtype, uses: Sequence[int]) -> Expr | None:
+    def joined(self, args: tuple[Expr, ...], node: Expr, uses: Mapping[Expr, int]) -> Expr | None:
         """q * 2^b + r as the bits of q above the b bits of r, where that costs no more."""
-        g = self.g
+        g, dtype = self.g, node.dtype
         if dtype.signed:
             return None
         for k in (0, 1):
             high, low = peel(args[k]), peel(args[1 - k])
-            if high.op != "mul" or low.op != "band" or low.args[1].value is None or uses[1 - k] > 1:
+            if high.op != "mul" or low.op != "band" or low.args[1].value is None or uses[node.args[1 - k]] > 1:
                 continue
             unit = high.args[1].value
             if unit is None or unit < 2 or unit & (unit - 1) or low.args[1].value >= unit:
@@ -288,10 +292,12 @@ class _Lowering:
             return g.band(x, ones) if b.value & ones == 0 else None
         return None
 
-    def choice(self, args: tuple[Expr, ...], uses: Sequence[int]) -> Expr | None:
+    def choice(self, args: tuple[Expr, ...], node: Expr, uses: Mapping[Expr, int]) -> Expr | None:
         """(x & 7 if c else y & 7) -> (x if c else y) & 7"""
         g, a, b = self.g, peel(args[1]), peel(args[2])
-        if a.op != "band" or b.op != "band" or a.args[1] is not b.args[1] or max(uses[1:]) > 1:
+        if a.op != "band" or b.op != "band" or a.args[1] is not b.args[1]:
+            return None
+        if any(uses[arm] > 1 for arm in node.args[1:]):
             return None
         mask = a.args[1].value
         return None if mask is None else g.band(g.select(args[0], a.args[0], b.args[0]), mask)

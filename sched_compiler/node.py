@@ -61,25 +61,22 @@ def fit(lo: int, hi: int) -> Dtype:
 
 
 class Expr:
-    """A node. Nodes of one `Graph` are equal exactly when they are the same object."""
+    """A node. Nodes of one `Graph` are equal exactly when they are the same object.
+
+    `Graph.node` alone makes them, and fills them in: there are hundreds in a schedule, and a constructor is slow.
+    """
 
     __slots__ = ("args", "attr", "dtype", "graph", "hi", "id", "lo", "op", "value")
 
-    def __init__(
-        self,
-        graph: Graph,
-        op: str,
-        args: tuple[Expr, ...],
-        attr: int | str | None,
-        dtype: Dtype,
-        lo: int,
-        hi: int,
-        ident: int,
-    ) -> None:
-        self.graph, self.op, self.args, self.attr = graph, op, args, attr
-        self.dtype, self.lo, self.hi, self.id = dtype, lo, hi, ident
-        #: The literal's value, or None.
-        self.value: int | None = lo if op == "const" else None
+    graph: Graph
+    op: str
+    args: tuple[Expr, ...]
+    attr: int | str | None
+    dtype: Dtype
+    lo: int
+    hi: int
+    id: int
+    value: int | None  # the literal's value, or None
 
     def __add__(self, other: Expr | int) -> Expr:
         return self.graph.add(self, other)
@@ -123,23 +120,22 @@ def may_wrap(node: Expr) -> bool:
 def topological(roots: Iterable[Expr], known: Container[int] = ()) -> list[Expr]:
     """Every node that `roots` need, operands first, each once; not looking below nodes whose id is `known`."""
     order: list[Expr] = []
-    seen: set[int] = set()
-    stack: list[Expr | None] = []  # a node after None is one whose operands are done
-    for root in roots:
-        stack.append(root)
-        while stack:
-            node = stack.pop()
-            if node is None:
-                done = stack.pop()
-                assert done is not None
-                order.append(done)
-            elif node.id not in seen:
-                seen.add(node.id)
-                if not node.args or node.id in known:
-                    order.append(node)
-                else:
-                    stack += (node, None)
-                    stack += [a for a in node.args if a.id not in seen]
+    seen: set[Expr] = set()
+    below: list[Expr] = []  # nodes whose operands are being listed
+    left = [iter(roots)]  # what is to be listed before each of them, and then
+    while left:
+        for node in left[-1]:
+            if node not in seen:
+                seen.add(node)
+                if node.args and node.id not in known:
+                    below.append(node)
+                    left.append(reversed(node.args))
+                    break
+                order.append(node)
+        else:
+            left.pop()
+            if below:
+                order.append(below.pop())
     return order
 
 

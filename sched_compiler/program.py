@@ -180,7 +180,7 @@ def place(schedule: Schedule) -> Program:
     return Program(
         schedule=schedule,
         identifier=identifier_of(schedule.name),
-        invariants=tuple(_invariants([e for part in (*walked, begun, advanced, written) for e in part], params)),
+        invariants=tuple(_invariants(g, [e for part in (*walked, begun, advanced, written) for e in part], params)),
         start=begun,
         valid=valid,
         advance=advanced,
@@ -205,23 +205,24 @@ def _lowered(g: Graph, fixed: set[str], *parts: Sequence[Expr]) -> list[tuple[Ex
     return [tuple(itertools.islice(values, len(part))) for part in parts]
 
 
-def _invariants(roots: Iterable[Expr], params: set[str]) -> list[Expr]:
+def _invariants(g: Graph, roots: Sequence[Expr], params: set[str]) -> list[Expr]:
     """The largest computations that depend on parameters alone."""
-    roots = list(roots)
-    order = topological(roots)
-    fixed: set[int] = set()
-    for node in order:
+    fixed: set[Expr] = set()
+    wanted = set(roots)
+    for node in g.needed(roots):
         if (
             node.op == "const"
             or (node.op == "var" and node.attr in params)
             # an element is read where it is known to be there, which may be in the loop alone
-            or (node.args and node.op != "load" and all(a.id in fixed for a in node.args))
+            or (node.args and node.op != "load" and fixed.issuperset(node.args))
         ):
-            fixed.add(node.id)
-    wanted = {r.id for r in roots} | {a.id for node in order if node.id not in fixed for a in node.args}
+            fixed.add(node)
+        else:
+            wanted.update(node.args)
     # half of a value is there wherever the value is
-    halves = {
-        n.id: n.args[0].id for n in order if n.id in wanted and n.op == "cast" and n.dtype.bits < n.args[0].dtype.bits
-    }
-    wanted = wanted - halves.keys() | set(halves.values())
-    return [n for n in order if n.id in fixed and n.id in wanted and n.op not in ("const", "var")]
+    for node in fixed & wanted:
+        if node.op == "cast" and node.dtype.bits < node.args[0].dtype.bits:
+            wanted.remove(node)
+            wanted.add(node.args[0])
+    found = {node for node in fixed & wanted if node.args}
+    return [node for node in topological(roots) if node in found] if found else []

@@ -11,6 +11,7 @@ protocol of its own. Barriers are those of the PTX ISA's `mbarrier`.
 
 from __future__ import annotations
 
+import functools
 from dataclasses import dataclass
 from typing import Literal, TypeAlias
 
@@ -158,6 +159,7 @@ class Protocol:
         return tuple(WARP * (1 + warps) for warps in before)
 
 
+@functools.lru_cache(maxsize=64)  # many ask, once for each text
 def protocol(ring: Ring) -> Protocol:
     """What follows from a ring's declaration."""
     ctas = tuple(range(ring.ctas))

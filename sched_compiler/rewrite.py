@@ -1,12 +1,13 @@
 """Rewrite rules: what is simplified while an expression is built.
 
 `Graph` applies the rules of `SIMPLIFY` to every node that it makes. Each rule keeps the value of the node wherever it
-is used, and is tested against brute force.
+is used, and is tested against brute force. What a rule says that it `acts_on` spares the others a look at it.
 """
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Callable
+from typing import TYPE_CHECKING, TypeAlias
 
 from sched_compiler.node import U64, Expr, Rule, may_wrap
 
@@ -14,6 +15,43 @@ if TYPE_CHECKING:
     from sched_compiler.expr import Graph
 
 # -- simplification at construction ---------------------------------------------------------------------------
+
+#: The operations that the operands of a node have, in order; in a pattern "" stands for any.
+Shape: TypeAlias = tuple[str, ...]
+_PATTERNS: dict[Rule, tuple[Shape, ...]] = {}
+
+
+def acts_on(*patterns: Shape) -> Callable[[Rule], Rule]:
+    """Says the only shapes on which a rule can act, so that it is asked nowhere else."""
+
+    def declared(rule: Rule) -> Rule:
+        _PATTERNS[rule] = patterns
+        return rule
+
+    return declared
+
+
+def _fits(shape: Shape, pattern: Shape) -> bool:
+    """Whether operands may have what a pattern asks; under a cast there may be anything."""
+    return all(asked in ("", op) or op == "cast" for op, asked in zip(shape, pattern, strict=True))
+
+
+class Applicable(dict[Shape, tuple[Rule, ...]]):
+    """The rules that may act on a node, by its operation and those of its operands; worked out when first asked."""
+
+    def __missing__(self, key: Shape) -> tuple[Rule, ...]:
+        op, *operands = key
+        shape = tuple(operands)
+        found = []
+        for rule in SIMPLIFY.get(op, ()):
+            patterns = _PATTERNS.get(rule)
+            if patterns is None or any(_fits(shape, pattern) for pattern in patterns):
+                found.append(rule)
+        self[key] = tuple(found)
+        return self[key]
+
+
+APPLICABLE = Applicable()
 
 
 def peel(e: Expr) -> Expr:
@@ -26,6 +64,7 @@ def peel(e: Expr) -> Expr:
 def constant_on_the_right(op: str) -> Rule:
     """3 + x -> x + 3"""
 
+    @acts_on(("const", ""))
     def rule(g: Graph, args: tuple[Expr, ...]) -> Expr | None:
         a, b = args
         if a.op == "const" and b.op != "const":
@@ -35,12 +74,14 @@ def constant_on_the_right(op: str) -> Rule:
     return rule
 
 
+@acts_on(("", "const"))
 def add_zero(g: Graph, args: tuple[Expr, ...]) -> Expr | None:
     """x + 0 -> x"""
     a, b = args
     return a if b.value == 0 else None
 
 
+@acts_on(("", "const"))
 def sub_zero(g: Graph, args: tuple[Expr, ...]) -> Expr | None:
     """x - 0 -> x"""
     a, b = args
@@ -52,6 +93,7 @@ def sub_self(g: Graph, args: tuple[Expr, ...]) -> Expr | None:
     return g.const(0) if peel(args[0]) is peel(args[1]) else None
 
 
+@acts_on(("add", "const"))
 def add_constants(g: Graph, args: tuple[Expr, ...]) -> Expr | None:
     """(x + 3) + 4 -> x + 7"""
     a, b = peel(args[0]), args[1]
@@ -60,6 +102,7 @@ def add_constants(g: Graph, args: tuple[Expr, ...]) -> Expr | None:
     return None
 
 
+@acts_on(("add", "const"))
 def sub_constants(g: Graph, args: tuple[Expr, ...]) -> Expr | None:
     """(x + 7) - 4 -> x + 3"""
     a, b = peel(args[0]), args[1]
@@ -70,6 +113,7 @@ def sub_constants(g: Graph, args: tuple[Expr, ...]) -> Expr | None:
     return None
 
 
+@acts_on(("", "mul"))
 def sub_whole_multiples(g: Graph, args: tuple[Expr, ...]) -> Expr | None:
     """x - x // d * d -> x % d"""
     x, product = peel(args[0]), peel(args[1])
@@ -83,6 +127,7 @@ def sub_whole_multiples(g: Graph, args: tuple[Expr, ...]) -> Expr | None:
     return None
 
 
+@acts_on(("mul", "const"))
 def mul_constants(g: Graph, args: tuple[Expr, ...]) -> Expr | None:
     """x * 3 * 4 -> x * 12"""
     a, b = peel(args[0]), args[1]
@@ -91,12 +136,14 @@ def mul_constants(g: Graph, args: tuple[Expr, ...]) -> Expr | None:
     return None
 
 
+@acts_on(("", "const"))
 def mul_one(g: Graph, args: tuple[Expr, ...]) -> Expr | None:
     """x * 1 -> x"""
     a, b = args
     return a if b.value == 1 else None
 
 
+@acts_on(("", "const"))
 def div_one(g: Graph, args: tuple[Expr, ...]) -> Expr | None:
     """x // 1 -> x"""
     a, b = args
@@ -117,11 +164,13 @@ def multiple_of(e: Expr, d: Expr) -> Expr | None:
     return None
 
 
+@acts_on(("mul", ""))
 def div_of_multiple(g: Graph, args: tuple[Expr, ...]) -> Expr | None:
     """x * 12 // 4 -> x * 3, and x * d // d -> x"""
     return multiple_of(args[0], args[1])
 
 
+@acts_on(("add", ""))
 def div_of_sum(g: Graph, args: tuple[Expr, ...]) -> Expr | None:
     """(q * d + r) // d -> q + r // d"""
     a, d = peel(args[0]), args[1]
@@ -145,6 +194,7 @@ def _multiple_of_part(a: Expr, d: Expr) -> tuple[Expr, int, Expr] | None:
     return peel(product.args[0]), c, r
 
 
+@acts_on(("add", "const"))
 def div_of_digits(g: Graph, args: tuple[Expr, ...]) -> Expr | None:
     """(q * 4 + r) // 12 -> q // 3 for r below 4"""
     found = _multiple_of_part(peel(args[0]), args[1])
@@ -154,6 +204,7 @@ def div_of_digits(g: Graph, args: tuple[Expr, ...]) -> Expr | None:
     return g.div(q, args[1].value // c)
 
 
+@acts_on(("add", "const"))
 def mod_of_digits(g: Graph, args: tuple[Expr, ...]) -> Expr | None:
     """(q * 4 + r) % 12 -> q % 3 * 4 + r for r below 4"""
     found = _multiple_of_part(peel(args[0]), args[1])
@@ -163,6 +214,7 @@ def mod_of_digits(g: Graph, args: tuple[Expr, ...]) -> Expr | None:
     return g.add(g.mul(g.mod(q, args[1].value // c), c), r)
 
 
+@acts_on(("div", "const"))
 def div_of_div(g: Graph, args: tuple[Expr, ...]) -> Expr | None:
     """x // 3 // 4 -> x // 12"""
     a, d = peel(args[0]), args[1]
@@ -173,6 +225,7 @@ def div_of_div(g: Graph, args: tuple[Expr, ...]) -> Expr | None:
     return None
 
 
+@acts_on(("mul", ""), ("add", ""))
 def mod_of_sum(g: Graph, args: tuple[Expr, ...]) -> Expr | None:
     """(q * d + r) % d -> r % d, and q * d % d -> 0"""
     a, d = peel(args[0]), args[1]
@@ -183,6 +236,7 @@ def mod_of_sum(g: Graph, args: tuple[Expr, ...]) -> Expr | None:
     return None
 
 
+@acts_on(("mod", "const"))
 def mod_of_mod(g: Graph, args: tuple[Expr, ...]) -> Expr | None:
     """x % 12 % 4 -> x % 4"""
     a, d = peel(args[0]), args[1]
@@ -193,13 +247,14 @@ def mod_of_mod(g: Graph, args: tuple[Expr, ...]) -> Expr | None:
 
 def leaves(e: Expr) -> int:
     """How many literals a tree of selects chooses from; 0 if it is anything else."""
-    e = peel(e)
     if e.op == "const":
         return 1
+    e = peel(e)
     if e.op != "select":
         return 0
-    then, otherwise = leaves(e.args[1]), leaves(e.args[2])
-    return then + otherwise if then and otherwise else 0
+    then = leaves(e.args[1])
+    otherwise = leaves(e.args[2]) if then else 0
+    return then + otherwise if otherwise else 0
 
 
 #: A choice between more literals than this is computed once instead of everything that follows from it many times.
@@ -209,6 +264,7 @@ MOST_LEAVES = 8
 def choose_among_results(op: str) -> Rule:
     """(4 if c else 3) * 5 -> (20 if c else 15): divisors stay literals"""
 
+    @acts_on(("select", ""), ("", "select"))
     def rule(g: Graph, args: tuple[Expr, ...]) -> Expr | None:
         a, b = peel(args[0]), peel(args[1])
         if "select" not in (a.op, b.op) or not 0 < leaves(a) * leaves(b) <= MOST_LEAVES:
@@ -277,12 +333,14 @@ def not_not(g: Graph, args: tuple[Expr, ...]) -> Expr | None:
     return a.args[0] if a.op == "not" else None
 
 
+@acts_on(("not", "", ""))
 def select_of_not(g: Graph, args: tuple[Expr, ...]) -> Expr | None:
     """(a if not c else b) -> (b if c else a)"""
     c, a, b = args
     return g.select(c.args[0], b, a) if c.op == "not" else None
 
 
+@acts_on(("", "select", ""), ("", "", "select"))
 def select_of_select(g: Graph, args: tuple[Expr, ...]) -> Expr | None:
     """((a if c else x) if c else b) -> (a if c else b), and the same on the other side"""
     c, a, b = args
@@ -293,6 +351,7 @@ def select_of_select(g: Graph, args: tuple[Expr, ...]) -> Expr | None:
     return None
 
 
+@acts_on(("", "const", "const"))
 def select_of_truths(g: Graph, args: tuple[Expr, ...]) -> Expr | None:
     """(true if c else false) -> c, (false if c else true) -> not c"""
     c, a, b = args

@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 
 from sched_compiler.diagnostics import Diagnostic
 from sched_compiler.dispatch import GRID_LIMIT, ClusterLaunchControl, Table
-from sched_compiler.expr import Expr, may_wrap, topological
+from sched_compiler.expr import Expr, may_wrap
 from sched_compiler.loader import LoadedSpec, Progress
 from sched_compiler.nest import pieces_of
 from sched_compiler.protocol import Consumer, Ring, protocol
@@ -160,8 +160,9 @@ def _arithmetic(schedule: Schedule) -> tuple[Verdict, Verdict]:
     """Overflow and division: each node's operation against its type and its divisor's interval."""
     by_interval = by_construction = divisions = 0
     widest = 32
-    for node in topological(roots(schedule)):
-        widest = max(widest, node.dtype.bits)
+    for node in schedule.graph.needed(roots(schedule)):
+        if node.dtype.bits > widest:
+            widest = node.dtype.bits
         if node.op in ("add", "sub", "mul"):
             if node.lo < node.dtype.lo or node.hi > node.dtype.hi:
                 how = f"{node!r} leaves its type"

@@ -169,4 +169,4 @@ def walks(program: Program, struct: str, names: Sequence[str], source: Source, r
 
 
 def _indented(lines: list[str]) -> str:
-    return "".join(f"    {line}\n" if line else "\n" for line in lines)
+    return "".join([f"    {line}\n" if line else "\n" for line in lines])

@@ -105,7 +105,8 @@ def definitions(struct: str, members: Iterable[Member]) -> str:
 
 def indented(lines: Sequence[str], depth: int) -> str:
     """Lines of a body; those of the preprocessor begin at the margin."""
-    return "".join(f"{line}\n" if line.startswith("#") else f"{'  ' * depth}{line}\n" for line in lines)
+    margin = "  " * depth
+    return "".join([f"{line}\n" if line.startswith("#") else f"{margin}{line}\n" for line in lines])
 
 
 def _braced(body: Sequence[str], indent: str, flat: bool) -> str:

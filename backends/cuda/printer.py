@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
+from itertools import chain
 
 from sched_compiler.expr import PRED, S32, S64, U32, U64, Dtype, Expr, may_wrap, topological
 
@@ -76,28 +77,27 @@ class Printer:
     def print(self, roots: Sequence[Expr]) -> tuple[list[str], list[str]]:
         """The declarations that `roots` need, and the text of each root."""
         order = topological(roots, self.names)
-        uses = Counter(a.id for node in order for a in node.args)
-        uses.update(r.id for r in roots)
-        repeated = {a.id for node in order if node.op in ("min", "max") for a in node.args}  # written twice each
-        operands: dict[int, str] = {}  # as an operand of another operation
-        alone: dict[int, str] = {}  # as a whole expression, where that is shorter
+        uses = Counter(chain(roots, *(node.args for node in order)))
+        repeated = {a for node in order if node.op in ("min", "max") for a in node.args}  # written twice each
+        operands: dict[Expr, str] = {}  # as an operand of another operation
+        alone: dict[Expr, str] = {}  # as a whole expression, where that is shorter
         lines: list[str] = []
         for node in order:
             if node.id in self.names:
-                operands[node.id] = self.names[node.id]
+                operands[node] = self.names[node.id]
             elif node.op == "const":
-                operands[node.id] = literal(node.lo, node.dtype)
+                operands[node] = literal(node.lo, node.dtype)
             elif node.op == "var":
-                operands[node.id] = self.inputs[str(node.attr)]
+                operands[node] = self.inputs[str(node.attr)]
             else:
-                args = [operands[a.id] for a in node.args]
+                args = list(map(operands.__getitem__, node.args))
                 text = self._load(node, args) if node.op == "load" else operation(node, args)
-                if uses[node.id] > 1 or node.id in repeated or len(text) > IN_PLACE:
+                if uses[node] > 1 or node in repeated or len(text) > IN_PLACE:
                     name = f"{self.prefix}{self._count}"
                     self._count += 1
                     lines.append(f"const {CTYPE[node.dtype.name]} {name} = {text};")
-                    operands[node.id] = name
+                    operands[node] = name
                 else:
-                    alone[node.id] = text
-                    operands[node.id] = text if node.op in CALLED else f"({text})"
-        return lines, [alone.get(r.id, operands[r.id]) for r in roots]
+                    alone[node] = text
+                    operands[node] = text if node.op in CALLED else f"({text})"
+        return lines, [alone.get(r, operands[r]) for r in roots]

@@ -71,7 +71,7 @@ def members(protocol: Protocol, name: str, named_barrier: int = 1) -> list[str]:
 
 
 def _indented(lines: list[str]) -> str:
-    return "".join(f"  {line}\n" if line else "\n" for line in lines)
+    return "".join([f"  {line}\n" if line else "\n" for line in lines])
 
 
 def _place(protocol: Protocol) -> list[str]:
@@ -114,7 +114,7 @@ def assembly(code: ptx.Code, indent: str, condition: str = "") -> list[str]:
         return []
     operands = [*code.writes, *code.reads]
     places = {name: f"%{n}" for n, name in enumerate(operands)}
-    text = [line.format(**places) for line in (*(f".reg {r};" for r in code.registers), *code.lines)]
+    text = "\n".join([*(f".reg {r};" for r in code.registers), *code.lines]).format(**places).split("\n")
     if code.registers:
         text = ["{", *text, "}"]
     outs = ", ".join(f'"={_OPERANDS[n][0]}"({_OPERANDS[n][1]})' for n in code.writes)

@@ -2,39 +2,45 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Container, Mapping, Sequence
 
 from backends.ptx import launch_control, queue
 from sched_compiler.dispatch import CLUSTERS
-from sched_compiler.expr import PRED, S32, U32, U64, Dtype, Expr, topological
+from sched_compiler.expr import INT_TYPES, PRED, S32, U32, U64, Dtype, Expr
 from sched_compiler.program import Program, generation
 from sched_compiler.schedule import DRAWN, INDEX, RANK, WORKER, WORKERS, TableInput, tile_input
 
 #: Changed whenever the text that is emitted for some program changes.
 VERSION = "4"
 
-#: Operations that are one instruction on the node's type.
+#: Operations that are one instruction of two operands, on their type, or on its bits.
 _DIRECT = {
     "add": "add", "sub": "sub", "mul": "mul.lo", "div": "div", "mod": "rem", "min": "min", "max": "max",
-    "mulhi": "mul.hi",
+    "mulhi": "mul.hi", "shr": "shr", "lt": "setp.lt", "le": "setp.le", "eq": "setp.eq",
 }  # fmt: skip
 _BITWISE = {"band": "and", "bor": "or", "bxor": "xor"}
-_COMPARE = {"lt": "lt", "le": "le", "eq": "eq"}
+_TRUTHS = ("and", "or", "xor")
+_INSTRUCTIONS = {
+    **{(op, t.name): f"{name}.{t.name}" for op, name in _DIRECT.items() for t in INT_TYPES},
+    **{(op, t.name): f"{name}.b{t.bits}" for op, name in _BITWISE.items() for t in INT_TYPES},
+    **{(op, PRED.name): f"{op}.pred" for op in _TRUTHS},
+}
+_BANKS = {PRED.name: "%p", **{t.name: "%r" if t.bits == 32 else "%rd" for t in INT_TYPES}}
 
 
 class Body:
-    """The instructions of one function. Values that exist already are registers given by node id."""
+    """The instructions of one function. Values that exist already are operands by node: registers, or literals."""
 
     def __init__(self) -> None:
         self.lines: list[str] = []
-        self.values: dict[int, str] = {}
+        self.values: dict[Expr, str] = {}
         self.tables: dict[str, str] = {}  # registers of the tables' addresses
         self._registers = {"%p": 0, "%r": 0, "%rd": 0}
 
     def register(self, dtype: Dtype) -> str:
-        bank = "%p" if dtype is PRED else "%r" if dtype.bits == 32 else "%rd"
-        self._registers[bank] += 1
-        return f"{bank}{self._registers[bank]}"
+        bank = _BANKS[dtype.name]
+        number = self._registers[bank] = self._registers[bank] + 1
+        return f"{bank}{number}"
 
     def emit(self, text: str) -> None:
         self.lines.append(f"\t{text};")
@@ -53,21 +59,22 @@ class Body:
 
     def value(self, e: Expr, bound: Mapping[str, str]) -> str:
         """The operand that holds `e`: a register, or a literal. `bound` gives the registers of inputs by name."""
-        stack = [e]
+        values = self.values
+        stack: list[Expr | None] = [e]  # a node after None is one whose operands are there
         while stack:
-            node = stack[-1]
-            if node.op == "var":
-                self.values[node.id] = bound[str(node.attr)]
-            if node.id in self.values or node.op == "const":
-                stack.pop()
-                continue
-            waiting = [a for a in node.args if a.id not in self.values and a.op != "const"]
-            if waiting:
-                stack.extend(reversed(waiting))
-                continue
-            stack.pop()
-            self.values[node.id] = self._compute(node)
-        return self._operand(e)
+            node = stack.pop()
+            if node is None:
+                ready = stack.pop()
+                assert ready is not None
+                values[ready] = self._compute(ready)
+            elif node.op == "var":
+                values[node] = bound[str(node.attr)]
+            elif node not in values:
+                if node.op == "const":
+                    values[node] = str(node.lo)
+                else:
+                    stack += (node, None, *node.args[::-1])
+        return values[e]
 
     def assign(self, places: Sequence[tuple[str, Expr]], values: Sequence[Expr], bound: Mapping[str, str]) -> None:
         """Put values into registers, all of them computed before the first is put; one that stays is left alone."""
@@ -76,17 +83,14 @@ class Body:
         for (register, e), text in zip(changed, texts, strict=True):
             self.emit(f"mov.b{e.dtype.bits} {register}, {text}")
 
-    def forget(self, keep: Sequence[int]) -> None:
+    def forget(self, keep: Container[Expr]) -> None:
         """Drop every value but those of these nodes: what follows is not dominated by what came before."""
         self.values = {k: v for k, v in self.values.items() if k in keep}
-
-    def _operand(self, e: Expr) -> str:
-        return str(e.lo) if e.op == "const" else self.values[e.id]
 
     def in_register(self, e: Expr) -> str:
         """The operand of `e` in a register, where an instruction takes no literal."""
         if e.op != "const":
-            return self.values[e.id]
+            return self.values[e]
         register = self.register(e.dtype)
         if e.dtype is PRED:
             self.emit(f"setp.eq.u32 {register}, {e.lo}, 1")
@@ -125,19 +129,16 @@ class Body:
             return self._cast(node)
         if node.op == "select" and node.dtype is PRED:
             return self._select_truth(node)
-        args = [self._operand(a) for a in node.args]
-        if node.op == "select" or (node.args[0].op == "const" and node.op not in ("and", "or", "xor")):
-            args[0] = self.in_register(node.args[0])
+        args = list(map(self.values.__getitem__, node.args))
+        first = node.args[0]
+        if first.op == "const" and node.op not in _TRUTHS:
+            args[0] = self.in_register(first)
         result = self.register(node.dtype)
-        if node.op in _DIRECT:
-            self.emit(f"{_DIRECT[node.op]}.{node.dtype.name} {result}, {args[0]}, {args[1]}")
-        elif node.op in _COMPARE:
-            self.emit(f"setp.{_COMPARE[node.op]}.{node.args[0].dtype.name} {result}, {args[0]}, {args[1]}")
-        elif node.op in ("and", "or", "xor"):
-            a, b = (self.in_register(a) for a in node.args)
-            self.emit(f"{node.op}.pred {result}, {a}, {b}")
-        elif node.op == "not":
-            self.emit(f"not.pred {result}, {args[0]}")
+        instruction = _INSTRUCTIONS.get((node.op, first.dtype.name))
+        if instruction is not None:
+            if node.op in _TRUTHS:
+                args = [self.in_register(a) for a in node.args]
+            self.emit(f"{instruction} {result}, {args[0]}, {args[1]}")
         elif node.op == "select":
             self.emit(f"selp.b{node.dtype.bits} {result}, {args[1]}, {args[2]}, {args[0]}")
         elif node.op == "madhi":
@@ -154,15 +155,14 @@ class Body:
             self.emit(f"bfind.u32 {result}, {args[0]}")
         elif node.op == "merge":
             self.emit(f"lop3.b32 {result}, {', '.join(args)}, 0xD8")
-        elif node.op == "shr":
-            self.emit(f"shr.{node.dtype.name} {result}, {args[0]}, {args[1]}")
         else:
-            self.emit(f"{_BITWISE[node.op]}.b{node.dtype.bits} {result}, {args[0]}, {args[1]}")
+            assert node.op == "not", node.op
+            self.emit(f"not.pred {result}, {args[0]}")
         return result
 
     def _cast(self, node: Expr) -> str:
         (arg,) = node.args
-        register = self._operand(arg)
+        register = self.values[arg]
         if arg.dtype.bits == node.dtype.bits:  # the registers are untyped
             return register
         result = self.register(node.dtype)
@@ -266,7 +266,7 @@ def kernel(program: Program, arch: str) -> str:
         begin_records()
 
         def record(index: str) -> None:
-            kept = list(body.values)
+            kept = set(body.values)
             body.emit("setp.ge.or.u64 %full, %n, %capacity, %other")
             body.lines.append("\t@%full bra NEXT;")
             _record(body, program, {**bound, INDEX: index})
@@ -286,7 +286,7 @@ def kernel(program: Program, arch: str) -> str:
     if shares:
         queue.prepare(body, program, index)
     begin_records()
-    kept = list(body.values)
+    kept = set(body.values)
     bound[INDEX] = index
 
     body.label("LOOP")
@@ -379,8 +379,10 @@ def _function(
     schedule, body = program.schedule, Body()
     variables = [*inputs, *((p.name, p.var) for p in schedule.params)]
     signature = [f"\t.param {_param(v)} a{k}" for k, (_, v) in enumerate(variables)]
-    read = {str(node.attr) for node in topological(roots) if node.op == "load"}
-    tables = [t for t in schedule.tables if t.name in read]
+    tables = schedule.tables
+    if tables:
+        read = {node.attr for node in schedule.graph.needed(roots) if node.op == "load"}
+        tables = tuple(t for t in tables if t.name in read)
     signature += [f"\t.param .u64 p_{t.name}" for t in tables]
     bound = {n: body.load_parameter(v, f"a{k}") for k, (n, v) in enumerate(variables)}
     for table in tables:

@@ -144,5 +144,5 @@ class Walker:
             "slot": self._of("slots"), "counter": self.counter, "items": self.items, "clusters": self.clusters,
             **{word: self._of(word) for word in _WORDS},
         }  # fmt: skip
-        lines = [line.format(**names) for line in code.lines]
+        lines = "\n".join(code.lines).format(**names).split("\n") if code.lines else []
         return ["{", *(f".reg {r};" for r in code.registers), *lines, "}"] if code.registers else lines

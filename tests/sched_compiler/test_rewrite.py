@@ -13,7 +13,7 @@ import pytest
 from sched_compiler import rewrite
 from sched_compiler.evaluate import evaluate
 from sched_compiler.expr import PRED, S64, U32, U64, Expr, Graph, RangeError, Rule, fit
-from sched_compiler.rewrite import SIMPLIFY
+from sched_compiler.rewrite import APPLICABLE, SIMPLIFY
 from tests.support.random_expressions import MEANINGS, Source
 
 RULES = [(op, rule) for op, rules in SIMPLIFY.items() for rule in rules]
@@ -186,6 +186,7 @@ def test_rule_acts_and_is_exact(name: str) -> None:
         args = operands(g, x, y, d)
         result = rule(g, args)
         assert result is not None, args
+        assert rule in APPLICABLE[op, *(a.op for a in args)]  # it says that it acts on such operands
         assert_equal(raw(g, op, args), result, {"x": range(26), "y": range(12), "d": range(1, 7)})
 
 
@@ -216,6 +217,7 @@ def test_whatever_a_rule_does_to_random_operands_is_exact() -> None:
             continue
         if result is not None:
             acted[labels[id(rule)]] += 1
+            assert rule in APPLICABLE[op, *(a.op for a in args)]
             ranges = {name: range(e.lo, e.hi + 1) for name, e in source.inputs.items()}
             assert_equal(raw(g, op, args), result, ranges)
     assert sum(acted.values()) > 300, acted
