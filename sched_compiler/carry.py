@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from sched_compiler.cost import division
-from sched_compiler.expr import Expr, Graph, fit, may_wrap, topological
+from sched_compiler.expr import Expr, Graph, fit, may_wrap
 from sched_compiler.rewrite import peel
 
 #: The variable of each digit, least significant first; no name that a user can give begins with `$`.
@@ -83,26 +83,27 @@ def plan(coords: Sequence[Expr], index: Expr) -> Plan | None:
     return Plan(coords, index, chain, spans) if chain else None
 
 
-def _spans(coords: Sequence[Expr], index: Expr) -> dict[int, Span]:
-    """What nodes take from the index, by their ids."""
-    found = {index.id: Span(ONE, None)}
-    moving = {index.id}  # what changes with the index, and so is no divisor
-    for node in topological(coords):
-        if not moving.isdisjoint(a.id for a in node.args):
-            moving.add(node.id)
-        span = found.get(peel(node.args[0]).id) if node.args else None
+def _spans(coords: Sequence[Expr], index: Expr) -> dict[Expr, Span]:
+    """What nodes take from the index."""
+    found = {index: Span(ONE, None)}
+    moving = {index}  # what changes with the index, and so is no divisor
+    for node in index.graph.needed(coords):
+        if moving.isdisjoint(node.args):
+            continue
+        moving.add(node)
+        span = found.get(peel(node.args[0]))
         if span is None:
             continue
         if node.op == "cast" and peel(node) is not node:
-            found[node.id] = span
-        elif node.op in ("div", "mod") and node.args[1].id not in moving:
+            found[node] = span
+        elif node.op in ("div", "mod") and node.args[1] not in moving:
             cut = span.low.times(product(node.args[1]))
             if span.high is None or span.high.by(cut) is not None:
-                found[node.id] = Span(cut, span.high) if node.op == "div" else Span(span.low, cut)
+                found[node] = Span(cut, span.high) if node.op == "div" else Span(span.low, cut)
     return found
 
 
-def _chain(g: Graph, spans: dict[int, Span]) -> list[Product]:
+def _chain(g: Graph, spans: dict[Expr, Span]) -> list[Product]:
     """Divisors of the index, each a multiple of the one before; of others, what depends on them divides as before."""
     cuts = {cut for span in spans.values() for cut in (span.low, span.high) if cut not in (None, ONE)}
     chain: list[Product] = []
@@ -116,13 +117,13 @@ def _chain(g: Graph, spans: dict[int, Span]) -> list[Product]:
 class Plan:
     """The digits that coordinates need, before anything is written by them."""
 
-    def __init__(self, coords: Sequence[Expr], index: Expr, chain: Sequence[Product], spans: dict[int, Span]) -> None:
+    def __init__(self, coords: Sequence[Expr], index: Expr, chain: Sequence[Product], spans: dict[Expr, Span]) -> None:
         self.g, self.coords, self.index, self.spans = index.graph, coords, index, spans
         self.cuts = [ONE, *chain]
         ratios = [high.by(low) for low, high in zip(self.cuts, chain, strict=False)]
         self.radices = [ratio.expression(self.g) for ratio in ratios if ratio is not None]
         # of the values that are used: an index past the end may have a larger last digit, which nothing reads
-        last = [node.hi for node in topological(coords) if spans.get(node.id) == Span(chain[-1], None)]
+        last = [node.hi for node, span in spans.items() if span == Span(chain[-1], None)]
         top = min([*last, index.hi // chain[-1].expression(self.g).lo])
         tops = [*(radix.hi - 1 for radix in self.radices), top]
         self.variables = [self.g.var(f"{DIGIT}{k}", 0, top, fit(0, top)) for k, top in enumerate(tops)]
@@ -131,8 +132,8 @@ class Plan:
         """Instructions that are saved for each tile, about; below zero where it is cheaper to divide."""
         quotients: dict[tuple[Expr, Expr], int] = {}
         remainders: set[tuple[Expr, Expr]] = set()
-        for node in topological(self.coords):
-            if node.op in ("div", "mod") and node.id in self.spans and self.value(self.spans[node.id]) is not None:
+        for node, span in self.spans.items():
+            if node.op in ("div", "mod") and self.value(span) is not None:
                 pair = peel(node.args[0]), peel(node.args[1])
                 quotients[pair] = division(*pair)
                 if node.op == "mod":
@@ -164,14 +165,14 @@ class Plan:
 
     def written(self) -> tuple[Expr, ...]:
         """The coordinates by digits."""
-        new: dict[int, Expr] = {}
-        for node in topological(self.coords):
-            span = self.spans.get(node.id) if node.args else None
+        new: dict[Expr, Expr] = {}
+        for node in self.g.needed(self.coords):
+            span = self.spans.get(node) if node.args else None
             value = None if span is None else self.value(span)
             if value is None:
-                value = self.g.rebuild(node.op, tuple(new[a.id] for a in node.args), node)
-            new[node.id] = self.g.cast(self.g.narrow(value, node.lo, node.hi), node.dtype)
-        return tuple(new[e.id] for e in self.coords)
+                value = self.g.rebuild(node.op, tuple(map(new.__getitem__, node.args)), node)
+            new[node] = self.g.cast(self.g.narrow(value, node.lo, node.hi), node.dtype)
+        return tuple(new[e] for e in self.coords)
 
     def value(self, span: Span) -> Expr | None:
         """The digits of a span put together; None where they are not kept."""

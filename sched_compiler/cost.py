@@ -8,8 +8,9 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Container, Iterable
+from itertools import chain
 
-from sched_compiler.expr import PRED, U64, Expr, topological
+from sched_compiler.expr import PRED, U64, Expr, Graph
 
 #: Instructions of an operation on 32 and on 64 bits. Of comparisons, the width is that of the operands.
 _INSTRUCTIONS: dict[str, tuple[int, int]] = {
@@ -20,19 +21,23 @@ _INSTRUCTIONS: dict[str, tuple[int, int]] = {
 }  # fmt: skip
 
 
-def instructions(roots: Iterable[Expr], fixed: Container[str]) -> int:
+def instructions(g: Graph, roots: Iterable[Expr], fixed: Container[str]) -> int:
     """An estimate of the instructions that compute `roots`, but what depends on the inputs `fixed` alone."""
-    order = topological(roots)
-    known: set[int] = set()
-    uses = Counter(a.id for node in order for a in node.args)
+    order = g.needed(roots)
+    known: set[Expr] = set()
+    uses = Counter(chain(*(node.args for node in order)))
     total = 0
     for node in order:
-        if node.attr in fixed if node.op == "var" else node.op != "load" and all(a.id in known for a in node.args):
-            known.add(node.id)
-        elif node.op == "cast":
-            total += node.dtype.bits > node.args[0].dtype.bits  # the upper half is made
-        elif node.args:
-            total += _INSTRUCTIONS[node.op][_wide(node)] - _fused(node, uses, known)
+        op, args = node.op, node.args
+        if node.attr in fixed if op == "var" else op != "load" and known.issuperset(args):
+            known.add(node)
+        elif op == "cast":
+            total += node.dtype.bits > args[0].dtype.bits  # the upper half is made
+        elif args:
+            wide = (args[0] if node.dtype is PRED else node).dtype.bits == 64
+            total += _INSTRUCTIONS[op][wide]
+            if op == "add" and not wide and any(a.op == "mul" and uses[a] == 1 and a not in known for a in args):
+                total -= 1
     return total
 
 
@@ -44,14 +49,3 @@ def division(x: Expr, d: Expr) -> int:
     if wide and (x.hi + 1) * d.hi > U64.hi:
         return _INSTRUCTIONS["div"][wide]
     return _INSTRUCTIONS["mulhi"][wide] + 1
-
-
-def _wide(node: Expr) -> bool:
-    return (node.args[0] if node.dtype is PRED else node).dtype.bits == 64
-
-
-def _fused(node: Expr, uses: Counter[int], known: Container[int]) -> int:
-    """1 for a 32-bit sum with a product that has no other use."""
-    if node.op != "add" or node.dtype.bits != 32:
-        return 0
-    return int(any(a.op == "mul" and uses[a.id] == 1 and a.id not in known for a in node.args))

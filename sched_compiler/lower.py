@@ -79,6 +79,8 @@ class _Lowering:
 
     def fixed(self, e: Expr) -> bool:
         """Whether `e` is known before the loop."""
+        if e.id in self._fixed:
+            return self._fixed[e.id]
         for node in topological([e], self._fixed):
             if node.id not in self._fixed:
                 own = node.attr in self.names if node.op == "var" else node.op == "const" or bool(node.args)

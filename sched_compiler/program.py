@@ -165,7 +165,7 @@ def place(schedule: Schedule) -> Program:
     digits: tuple[Expr, ...] = ()
     written = coords
     planned = None if dispatch.step is None else plan(schedule.coords, schedule.index)
-    walk = Walk(instructions([*advanced, *coords], params), None, 0)
+    walk = Walk(instructions(g, [*advanced, *coords], params), None, 0)
     if planned is not None and dispatch.step is not None:
         walk = replace(walk, carry=walk.decode - planned.gain(), digits=len(planned.variables))
         if walk.carries:
@@ -173,7 +173,7 @@ def place(schedule: Schedule) -> Program:
             kinds = [v.dtype for v in more.variables]
             parts = _kept(more.start, kinds), _kept(more.advance, kinds), more.coords
             first, following, of_digits = _lowered(g, fixed, *parts)
-            walk = replace(walk, carry=instructions([*advanced, *following, *of_digits], params))
+            walk = replace(walk, carry=instructions(g, [*advanced, *following, *of_digits], params))
             if walk.carries:
                 digits, written = more.variables, of_digits
                 begun, advanced = (*begun, *first), (*advanced, *following)

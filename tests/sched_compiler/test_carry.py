@@ -179,7 +179,7 @@ def test_costs() -> None:
     x, d, wide = g.var("x", 0, 2**31 - 1), g.var("d", 1, 2**20), g.var("wide", 0, 2**40)
 
     def cost(*roots: Expr) -> int:
-        return instructions(lower(g, roots, {"d"}), {"d"})
+        return instructions(g, lower(g, roots, {"d"}), {"d"})
 
     assert cost(x // 8) == 1
     assert cost(x // d) == 2
