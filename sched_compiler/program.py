@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 from typing import Literal
 
 from sched_compiler.dispatch import GRID_LIMIT, ClusterLaunchControl
-from sched_compiler.expr import U32, U64, Dtype, Expr, Graph, topological
+from sched_compiler.expr import U32, U64, Dtype, Expr, topological
 from sched_compiler.lower import lower
 from sched_compiler.protocol import Protocol, Source, protocol
 from sched_compiler.schedule import WORKER, WORKERS, Schedule
@@ -153,7 +153,7 @@ def place(schedule: Schedule) -> Program:
     return Program(
         schedule=schedule,
         identifier=identifier_of(schedule.name),
-        invariants=tuple(_invariants(g, lowered, params)),
+        invariants=tuple(_invariants(lowered, params)),
         start=tuple(start),
         valid=valid,
         advance=tuple(advance),
@@ -165,11 +165,14 @@ def place(schedule: Schedule) -> Program:
     )
 
 
-def _invariants(g: Graph, roots: Sequence[Expr], params: set[str]) -> list[Expr]:
+def _invariants(roots: Sequence[Expr], params: set[str]) -> list[Expr]:
     """The largest computations that depend on parameters alone."""
+    if not params:  # then they are literals
+        return []
+    order = topological(roots)
     fixed: set[Expr] = set()
     wanted = set(roots)
-    for node in g.needed(roots):
+    for node in order:
         if (
             node.op == "const"
             or (node.op == "var" and node.attr in params)
@@ -179,5 +182,4 @@ def _invariants(g: Graph, roots: Sequence[Expr], params: set[str]) -> list[Expr]
             fixed.add(node)
         else:
             wanted.update(node.args)
-    found = {node for node in fixed & wanted if node.args}
-    return [node for node in topological(roots) if node in found] if found else []
+    return [node for node in order if node.args and node in fixed and node in wanted]
