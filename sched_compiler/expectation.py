@@ -6,6 +6,7 @@ rows come too early.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 import numpy as np
@@ -17,7 +18,7 @@ from sched_compiler.expr import Expr, to_text
 from sched_compiler.loader import LoadedSpec
 from sched_compiler.prove import all_values, assignments, at_values, small_values
 from sched_compiler.schedule import Schedule
-from sched_compiler.traces import decode
+from sched_compiler.traces import Rows, decode
 from sched_compiler.translate import Translator
 from sched_compiler.verdict import Verdict
 
@@ -37,6 +38,15 @@ class _Range:
     name: str
     low: Expr
     high: Expr
+
+
+@dataclass(frozen=True, slots=True)
+class _Trial:
+    """Parameter values, the number of items, and the bounds of each range."""
+
+    values: dict[str, int]
+    items: int
+    bounds: list[int]
 
 
 def verify_expectation(schedule: Schedule, loaded: LoadedSpec) -> tuple[tuple[Verdict, ...], tuple[Diagnostic, ...]]:
@@ -65,14 +75,15 @@ def verify_expectation(schedule: Schedule, loaded: LoadedSpec) -> tuple[tuple[Ve
         return (Verdict("order", "undecided", how, advisory=True),), (_undecided(how, loaded),)
     combinations = assignments(schedule.params)
     exhaustive = combinations * max(schedule.items.hi, 64) <= MOST_TILES
-    tried = 0
+    chosen = list(all_values(schedule.params) if exhaustive else small_values(schedule.params, SAMPLES))
+    trials = _trials(schedule, ranges, chosen)
+    if not exhaustive:
+        trials = [trial for trial in trials if trial.items <= SAMPLE_TILES]
+    tried = len(trials)
     broken: list[str] = []
-    for values in all_values(schedule.params) if exhaustive else small_values(schedule.params, SAMPLES):
-        if not exhaustive and int(evaluate([schedule.items], values)[0][0]) > SAMPLE_TILES:
-            continue
-        tried += 1
-        if early := _early(schedule, ranges, values, loaded.tables):
-            broken.append(_described(early, ranges, values))
+    for trial, rows in _decoded(schedule, trials, loaded.tables):
+        if early := _early(rows, ranges, trial):
+            broken.append(_described(early, ranges, trial.values))
             if len(broken) > MOST_BROKEN or not _few(schedule):
                 break
     if broken:
@@ -85,13 +96,36 @@ def verify_expectation(schedule: Schedule, loaded: LoadedSpec) -> tuple[tuple[Ve
     return (Verdict("order", "undecided", how, advisory=True),), (_undecided(how, loaded),)
 
 
-def _early(schedule: Schedule, ranges: list[_Range], values: dict[str, int], tables: Tables) -> list[tuple[int, ...]]:
+def _trials(schedule: Schedule, ranges: list[_Range], chosen: list[dict[str, int]]) -> list[_Trial]:
+    """What there is to try with each of these parameter values."""
+    columns = {p.name: np.array([values[p.name] for values in chosen]) for p in schedule.params}
+    bounds = [e for r in ranges for e in (r.low, r.high)]
+    found = [np.broadcast_to(v, len(chosen)).tolist() for v in evaluate([schedule.items, *bounds], columns)]
+    return [_Trial(values, items, ends) for values, items, *ends in zip(chosen, *found, strict=True)]
+
+
+def _decoded(schedule: Schedule, trials: list[_Trial], tables: Tables) -> Iterator[tuple[_Trial, Rows]]:
+    """The tiles of each trial in order, as `decode` gives them; of many small ones at once."""
+    begin = 0
+    while begin < len(trials):
+        end, tiles = begin + 1, trials[begin].items
+        while end < len(trials) and tiles + trials[end].items <= SAMPLE_TILES:
+            tiles += trials[end].items
+            end += 1
+        group = trials[begin:end]
+        index = np.concatenate([np.arange(trial.items) for trial in group])
+        each = np.array([trial.items for trial in group]) * schedule.cluster_size
+        values = {p.name: np.repeat([trial.values[p.name] for trial in group], each) for p in schedule.params}
+        rows = decode(schedule, index, {**values, **tables})
+        yield from zip(group, np.split(rows, np.cumsum(each)[:-1]), strict=True)
+        begin = end
+
+
+def _early(rows: Rows, ranges: list[_Range], trial: _Trial) -> list[tuple[int, ...]]:
     """The positions along the ranges' axes of tiles that are expected last, but come before another."""
-    items = int(evaluate([schedule.items], values)[0][0])
-    rows = decode(schedule, np.arange(items), {**values, **tables})
     expected = rows[:, -1] == 1
-    for r in ranges:
-        low, high = (int(v[0]) for v in evaluate([r.low, r.high], values))
+    for k, r in enumerate(ranges):
+        low, high = trial.bounds[2 * k : 2 * k + 2]
         expected &= (rows[:, r.axis] >= low) & (rows[:, r.axis] < high)
     others = np.flatnonzero(~expected & (rows[:, -1] == 1))
     if not others.size:

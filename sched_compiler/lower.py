@@ -14,7 +14,7 @@ from collections import Counter
 from collections.abc import Container, Iterable, Mapping
 from itertools import chain
 
-from sched_compiler.expr import S32, S64, U32, U64, Dtype, Expr, Graph, fit, may_wrap, topological
+from sched_compiler.expr import S32, S64, U32, U64, Dtype, Expr, Graph, fit, may_wrap
 from sched_compiler.rewrite import MOST_LEAVES, leaves, multiple_of, peel
 
 
@@ -41,7 +41,7 @@ def lower(g: Graph, roots: Iterable[Expr], fixed: Container[str] = ()) -> list[E
 class _Lowering:
     def __init__(self, g: Graph, fixed: Container[str]) -> None:
         self.g, self.names = g, fixed
-        self._fixed: dict[int, bool] = {}
+        self._fixed: dict[Expr, bool] = {}
 
     def run(self, roots: list[Expr]) -> list[Expr]:
         new: dict[Expr, Expr] = {}
@@ -79,13 +79,18 @@ class _Lowering:
 
     def fixed(self, e: Expr) -> bool:
         """Whether `e` is known before the loop."""
-        if e.id in self._fixed:
-            return self._fixed[e.id]
-        for node in topological([e], self._fixed):
-            if node.id not in self._fixed:
-                own = node.attr in self.names if node.op == "var" else node.op == "const" or bool(node.args)
-                self._fixed[node.id] = own and all(self._fixed[a.id] for a in node.args)
-        return self._fixed[e.id]
+        if e not in self._fixed:
+            nodes, found = [e], {e}
+            for node in nodes:  # to which it adds
+                if node.op == "var" and node.attr not in self.names:
+                    self._fixed[e] = False
+                    break
+                new = [a for a in node.args if a not in found]
+                found.update(new)
+                nodes += new
+            else:
+                self._fixed.update(dict.fromkeys(nodes, True))
+        return self._fixed[e]
 
     def divided(self, node: Expr) -> tuple[Expr, Expr, Expr | None]:
         """(x, d, n) of a division: x // d or x % d, or (x // d) % n instead of x % (d * n) // d.

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Container, Iterable, Sequence
+from collections import Counter
+from collections.abc import Callable, Container, Iterable, Sequence, Set
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, TypeAlias
 
@@ -147,19 +148,14 @@ _INFIX = {
 
 def to_text(e: Expr) -> str:
     """The expression in the language of specs; casts are left out, parentheses inside are complete."""
-    return _written([e], frozenset())[1][0]
+    return _written([e], topological([e]), frozenset())[1][0]
 
 
 def equations(roots: Sequence[Expr]) -> tuple[dict[str, str], list[str]]:
     """`roots` in the language of specs, and the definitions of what they use more than once: $0, $1, ..."""
-    uses: dict[int, int] = {}
-    for node in topological(roots):
-        if node.op == "cast":
-            continue
-        for arg in node.args:
-            arg = _uncast(arg)
-            uses[arg.id] = uses.get(arg.id, 0) + 1
-    return _written(roots, frozenset(k for k, n in uses.items() if n > 1))
+    order = topological(roots)
+    uses = Counter(_uncast(arg) for node in order if node.op != "cast" for arg in node.args)
+    return _written(roots, order, {node for node, n in uses.items() if n > 1})
 
 
 def _uncast(e: Expr) -> Expr:
@@ -168,24 +164,24 @@ def _uncast(e: Expr) -> Expr:
     return e
 
 
-def _written(roots: Sequence[Expr], named: frozenset[int]) -> tuple[dict[str, str], list[str]]:
+def _written(roots: Sequence[Expr], order: Iterable[Expr], named: Set[Expr]) -> tuple[dict[str, str], list[str]]:
     definitions: dict[str, str] = {}
-    operands: dict[int, str] = {}
-    alone: dict[int, str] = {}
-    for node in topological(roots):
-        args = [operands[a.id] for a in node.args]
+    operands: dict[Expr, str] = {}
+    alone: dict[Expr, str] = {}
+    for node in order:
+        args = list(map(operands.__getitem__, node.args))
         if node.op == "cast":
-            operands[node.id], alone[node.id] = args[0], alone[node.args[0].id]
+            operands[node], alone[node] = args[0], alone[node.args[0]]
             continue
         text = _operation_text(node, args)
-        if node.id in named and node.args:
+        if node in named and node.args:
             name = f"${len(definitions)}"
             definitions[name] = text
-            operands[node.id] = alone[node.id] = name
+            operands[node] = alone[node] = name
         else:
             simple = not node.args or node.op in ("min", "max", "mulhi", "madhi", "neg", "log2")
-            operands[node.id], alone[node.id] = text if simple else f"({text})", text
-    return definitions, [alone[root.id] for root in roots]
+            operands[node], alone[node] = text if simple else f"({text})", text
+    return definitions, [alone[root] for root in roots]
 
 
 def _operation_text(node: Expr, args: list[str]) -> str:

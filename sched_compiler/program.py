@@ -180,7 +180,7 @@ def place(schedule: Schedule) -> Program:
     return Program(
         schedule=schedule,
         identifier=identifier_of(schedule.name),
-        invariants=tuple(_invariants(g, [e for part in (*walked, begun, advanced, written) for e in part], params)),
+        invariants=tuple(_invariants([e for part in (*walked, begun, advanced, written) for e in part], params)),
         start=begun,
         valid=valid,
         advance=advanced,
@@ -205,11 +205,14 @@ def _lowered(g: Graph, fixed: set[str], *parts: Sequence[Expr]) -> list[tuple[Ex
     return [tuple(itertools.islice(values, len(part))) for part in parts]
 
 
-def _invariants(g: Graph, roots: Sequence[Expr], params: set[str]) -> list[Expr]:
+def _invariants(roots: Sequence[Expr], params: set[str]) -> list[Expr]:
     """The largest computations that depend on parameters alone."""
+    if not params:  # then they are literals
+        return []
+    order = topological(roots)
     fixed: set[Expr] = set()
     wanted = set(roots)
-    for node in g.needed(roots):
+    for node in order:
         if (
             node.op == "const"
             or (node.op == "var" and node.attr in params)
@@ -224,5 +227,4 @@ def _invariants(g: Graph, roots: Sequence[Expr], params: set[str]) -> list[Expr]
         if node.op == "cast" and node.dtype.bits < node.args[0].dtype.bits:
             wanted.remove(node)
             wanted.add(node.args[0])
-    found = {node for node in fixed & wanted if node.args}
-    return [node for node in topological(roots) if node in found] if found else []
+    return [node for node in order if node.args and node in fixed and node in wanted]

@@ -267,7 +267,8 @@ def choose_among_results(op: str) -> Rule:
     @acts_on(("select", ""), ("", "select"))
     def rule(g: Graph, args: tuple[Expr, ...]) -> Expr | None:
         a, b = peel(args[0]), peel(args[1])
-        if "select" not in (a.op, b.op) or not 0 < leaves(a) * leaves(b) <= MOST_LEAVES:
+        many = leaves(a)
+        if not many or not 1 < many * leaves(b) <= MOST_LEAVES:
             return None
         build = getattr(g, op)
         if a.op == "select":
