@@ -309,7 +309,7 @@ class _Builder:
                 "E052", where, "the grid may exceed what can be launched",
                 found=f"up to {result.workers.hi} workers of {ctas} CTA{'s' if ctas > 1 else ''}",
                 expected=f"at most {GRID_LIMIT} CTAs along x",
-                mend="use dispatch static, or narrow the parameters' ranges",
+                mend="narrow the parameters' ranges" + ("" if spec.static else ", or use dispatch static"),
             )  # fmt: skip
         return result
 

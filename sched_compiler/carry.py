@@ -133,7 +133,7 @@ class Plan:
         quotients: dict[tuple[Expr, Expr], int] = {}
         remainders: set[tuple[Expr, Expr]] = set()
         for node, span in self.spans.items():
-            if node.op in ("div", "mod") and self.value(span) is not None:
+            if node.op in ("div", "mod") and self.kept(span) is not None:
                 pair = peel(node.args[0]), peel(node.args[1])
                 quotients[pair] = division(*pair)
                 if node.op == "mod":
@@ -168,19 +168,24 @@ class Plan:
         new: dict[Expr, Expr] = {}
         for node in self.g.needed(self.coords):
             span = self.spans.get(node) if node.args else None
-            value = None if span is None else self.value(span)
-            if value is None:
+            kept = None if span is None else self.kept(span)
+            if kept is not None:
+                value = self.value(kept, (node.lo, node.hi))
+            else:
                 value = self.g.rebuild(node.op, tuple(map(new.__getitem__, node.args)), node)
-            new[node] = self.g.cast(self.g.narrow(value, node.lo, node.hi), node.dtype)
+            new[node] = self.g.cast(value, node.dtype)
         return tuple(new[e] for e in self.coords)
 
-    def value(self, span: Span) -> Expr | None:
-        """The digits of a span put together; None where they are not kept."""
+    def kept(self, span: Span) -> tuple[int, int] | None:
+        """The first digit of a span, and the one past its last; None where they are not kept."""
         if span.low not in self.cuts or not (span.high is None or span.high in self.cuts):
             return None
-        low = self.cuts.index(span.low)
-        high = len(self.cuts) if span.high is None else self.cuts.index(span.high)
-        result = self.variables[high - 1]
+        return self.cuts.index(span.low), len(self.cuts) if span.high is None else self.cuts.index(span.high)
+
+    def value(self, digits: tuple[int, int], within: tuple[int, int]) -> Expr:
+        """These digits put together; no part of the value exceeds the whole, which lies `within`."""
+        low, high = digits
+        result, bounds = self.variables[high - 1], (0, within[1])
         for k in reversed(range(low, high - 1)):
-            result = result * self.radices[k] + self.variables[k]
-        return result
+            result = self.g.add(self.g.mul(result, self.radices[k], within=bounds), self.variables[k], within=bounds)
+        return self.g.narrow(result, *within)

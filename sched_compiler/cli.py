@@ -316,7 +316,7 @@ def _trace(arguments: argparse.Namespace) -> int:
         tables[name] = _table(path)
     follow = None
     if arguments.follow is not None:
-        follow = [_number(w, "--follow") for w in arguments.follow.split(",")]
+        follow = list(dict.fromkeys(_number(w, "--follow") for w in arguments.follow.split(",")))
     text, file = _read(arguments.spec)
     responses = None if arguments.responses is None else _responses(arguments.responses)
     try:

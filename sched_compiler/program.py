@@ -6,6 +6,7 @@ computed for each tile.
 
 from __future__ import annotations
 
+import contextlib
 import itertools
 import re
 from collections.abc import Iterable, Sequence
@@ -15,7 +16,7 @@ from typing import Literal
 from sched_compiler.carry import plan
 from sched_compiler.cost import instructions
 from sched_compiler.dispatch import GRID_LIMIT, ClusterLaunchControl
-from sched_compiler.expr import U32, U64, Dtype, Expr, Graph, topological
+from sched_compiler.expr import U32, U64, Dtype, Expr, Graph, RangeError, topological
 from sched_compiler.lower import lower
 from sched_compiler.protocol import Protocol, Source, protocol
 from sched_compiler.schedule import WORKER, WORKERS, Schedule
@@ -164,19 +165,21 @@ def place(schedule: Schedule) -> Program:
     begun, advanced, coords, (valid, items, workers, in_bounds, *found) = walked
     digits: tuple[Expr, ...] = ()
     written = coords
-    planned = None if dispatch.step is None else plan(schedule.coords, schedule.index)
     walk = Walk(instructions(g, [*advanced, *coords], params), None, 0)
-    if planned is not None and dispatch.step is not None:
-        walk = replace(walk, carry=walk.decode - planned.gain(), digits=len(planned.variables))
-        if walk.carries:
-            more = planned.digits(start[0], dispatch.step)
-            kinds = [v.dtype for v in more.variables]
-            parts = _kept(more.start, kinds), _kept(more.advance, kinds), more.coords
-            first, following, of_digits = _lowered(g, fixed, *parts)
-            walk = replace(walk, carry=instructions(g, [*advanced, *following, *of_digits], params))
+    with contextlib.suppress(RangeError):  # what no 64 bits hold by interval is not carried
+        planned = None if dispatch.step is None else plan(schedule.coords, schedule.index)
+        if planned is not None and dispatch.step is not None:
+            walk = replace(walk, carry=walk.decode - planned.gain(), digits=len(planned.variables))
             if walk.carries:
-                digits, written = more.variables, of_digits
-                begun, advanced = (*begun, *first), (*advanced, *following)
+                walk = replace(walk, carry=None)
+                more = planned.digits(start[0], dispatch.step)
+                kinds = [v.dtype for v in more.variables]
+                parts = _kept(more.start, kinds), _kept(more.advance, kinds), more.coords
+                first, following, of_digits = _lowered(g, fixed, *parts)
+                walk = replace(walk, carry=instructions(g, [*advanced, *following, *of_digits], params))
+                if walk.carries:
+                    digits, written = more.variables, of_digits
+                    begun, advanced = (*begun, *first), (*advanced, *following)
     return Program(
         schedule=schedule,
         identifier=identifier_of(schedule.name),

@@ -4,12 +4,13 @@ that is cheaper."""
 from __future__ import annotations
 
 import itertools
+import json
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from sched_compiler import check
+from sched_compiler import SpecError, check
 from sched_compiler.carry import Digits, Product, plan, product
 from sched_compiler.cost import instructions
 from sched_compiler.evaluate import NUMPY, evaluate
@@ -157,6 +158,41 @@ def test_the_cheaper_way_is_taken(path: Path) -> None:
     assert (program.tile == program.coords) != walk.carries
     assert len(program.start) == len(program.advance) == len(program.state) + 1
     assert str(walk.decode) in str(walk)
+
+
+REFUSED_ONCE = {
+    "a serpentine in bands as long as they like": (
+        "{px: {min: 1, max: 1048576}, pm: {min: 1, max: 2048}, h: {min: 1, max: 65536}}", "{x: px, m: pm}",
+        "order: {split: {m: h}, loops: [m.outer, m.inner, x], serpentine: {m.inner: m.outer}}",
+    ),
+    "nested divisions": (
+        "{a: {min: 1, max: 1048576}, b: {min: 1, max: 1048576}, c: {min: 1, max: 1048576}}", "{m: a, n: b, k: c}",
+        "map: {m: i // c // b, n: i // c % b, k: i % c}",
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", REFUSED_ONCE)
+def test_what_cannot_be_carried_is_decoded(name: str) -> None:
+    params, space, order = REFUSED_ONCE[name]
+    text = f"version: 1\nname: x\nparams: {params}\nspace: {space}\n{order}\ndispatch: {{static: {{workers: 132}}}}\n"
+    place(check(text).schedule)
+
+
+@pytest.mark.parametrize("first", [0, 100, 200])
+def test_no_schedule_is_refused_for_its_digits(first: int) -> None:
+    """Random specs whose parameters may be far larger: what a queue may walk, a static dispatch may walk."""
+    for seed in range(first, first + 100):
+        spec, _ = random_spec(RandomChoices(seed))
+        for k, limits in enumerate(spec.get("params", {}).values()):
+            limits["max"] <<= (seed * 7 + k * 5) % 23
+        spec["dispatch"] = {"dynamic": {"workers": 7}}
+        try:
+            check(json.dumps(spec))
+        except SpecError:
+            continue
+        spec["dispatch"] = {"static": {"workers": 7}}
+        place(check(json.dumps(spec)).schedule)
 
 
 def program_of(order: str, dispatch: str, limits: str = WIDE) -> Program:
