@@ -6,6 +6,7 @@ What is imported here is light; each verb imports what it needs, so that `--help
 from __future__ import annotations
 
 import argparse
+import io
 import json
 import os
 import signal
@@ -39,6 +40,8 @@ def main(argv: Sequence[str] | None = None) -> int:
         verb: Callable[[argparse.Namespace], int] = arguments.verb
         if sys.stdout is None:
             raise UsageError("standard output is closed")
+        if isinstance(sys.stdout, io.TextIOWrapper):  # what goes to both outputs keeps its order where they are one
+            sys.stdout.reconfigure(line_buffering=True)
         code = verb(arguments)
         sys.stdout.flush()
         return code

@@ -40,6 +40,9 @@ DISPATCHES: dict[str, Any] = {
 #: Beyond this many items a list of them makes a spec too long.
 MOST_LISTED = 4000
 
+#: Three extents of so many tiles are still a grid.
+MOST_EXTENT = 1000
+
 
 def small(lo: int, hi: int, number: int) -> int:
     """A value in a parameter's range that keeps schedules small."""
@@ -56,6 +59,8 @@ def composed(path: Path) -> tuple[dict[str, Any], dict[str, int]]:
     values = {name: small(p.min, p.max, k) for k, (name, p) in enumerate(loaded.spec.params.items())}
     if "map" in spec:  # which is proven for all sizes where specs are checked: here, a few that are tried
         spec["params"] = {name: {"min": value - 1, "max": value + 1} for name, value in values.items()}
+    for limits in spec.get("params", {}).values():  # one tile for each CTA, under some dispatches
+        limits["max"] = min(limits["max"], MOST_EXTENT)
     return spec, values
 
 

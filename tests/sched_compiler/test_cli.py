@@ -424,3 +424,14 @@ def test_a_name_that_no_file_can_have_is_a_wrong_call(capsys: pytest.CaptureFixt
 def test_an_endless_file_is_too_long(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["check", "/dev/zero"]) == 1
     assert "E005" in capsys.readouterr().err
+
+
+def test_both_outputs_keep_their_order_in_one_pipe() -> None:
+    """As in a build's log, whatever the interpreter buffers."""
+    command = f"{sys.executable} -m sched_compiler.cli check specs/gemm_group_major.yaml 2>&1"
+    environment = {k: v for k, v in os.environ.items() if k != "PYTHONUNBUFFERED"}
+    done = subprocess.run(
+        ["bash", "-c", command], capture_output=True, text=True, cwd=ROOT, check=False, env=environment
+    )
+    first, *_, last = done.stdout.splitlines()
+    assert (first, last) == ("specs/gemm_group_major.yaml: proven", "1 of 1 specs proven")
