@@ -109,7 +109,8 @@ def _chain(g: Graph, spans: dict[Expr, Span]) -> list[Product]:
     chain: list[Product] = []
     for cut in sorted(cuts, key=lambda c: (c.expression(g).hi, c.value, [f.id for f in c.factors])):
         ratio = cut.by(chain[-1] if chain else ONE)
-        if ratio is not None and ratio.expression(g).lo >= 1 and ratio.expression(g).hi > 1:
+        radix = None if ratio is None else ratio.expression(g)
+        if radix is not None and radix.lo >= 1 and radix.hi > 1:
             chain.append(cut)
     return chain
 

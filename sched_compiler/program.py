@@ -6,14 +6,13 @@ computed for each tile.
 
 from __future__ import annotations
 
-import contextlib
 import itertools
 import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import Literal
 
-from sched_compiler.carry import plan
+from sched_compiler.carry import Digits, plan
 from sched_compiler.cost import instructions
 from sched_compiler.dispatch import GRID_LIMIT, ClusterLaunchControl
 from sched_compiler.expr import U32, U64, Dtype, Expr, Graph, RangeError, topological
@@ -163,23 +162,15 @@ def place(schedule: Schedule) -> Program:
     rest = [dispatch.valid(index, schedule.items), schedule.items, dispatch.workers, schedule.in_bounds, *inverse]
     walked = _lowered(g, fixed, _kept(start, types), _kept(advance, types), schedule.coords, rest)
     begun, advanced, coords, (valid, items, workers, in_bounds, *found) = walked
-    digits: tuple[Expr, ...] = ()
-    written = coords
-    walk = Walk(instructions(g, [*advanced, *coords], params), None, 0)
-    with contextlib.suppress(RangeError):  # what no 64 bits hold by interval is not carried
-        planned = None if dispatch.step is None else plan(schedule.coords, schedule.index)
-        if planned is not None and dispatch.step is not None:
-            walk = replace(walk, carry=walk.decode - planned.gain(), digits=len(planned.variables))
-            if walk.carries:
-                walk = replace(walk, carry=None)
-                more = planned.digits(start[0], dispatch.step)
-                kinds = [v.dtype for v in more.variables]
-                parts = _kept(more.start, kinds), _kept(more.advance, kinds), more.coords
-                first, following, of_digits = _lowered(g, fixed, *parts)
-                walk = replace(walk, carry=instructions(g, [*advanced, *following, *of_digits], params))
-                if walk.carries:
-                    digits, written = more.variables, of_digits
-                    begun, advanced = (*begun, *first), (*advanced, *following)
+    decode = instructions(g, [*advanced, *coords], params)
+    try:
+        walk, digits = _carried(schedule, start[0], advanced, decode, params)
+    except RangeError:  # what no 64 bits hold by interval is not carried
+        walk, digits = Walk(decode, None, 0), None
+    written, state = coords, dispatch.state
+    if digits is not None:
+        begun, advanced = (*begun, *digits.start), (*advanced, *digits.advance)
+        written, state = digits.coords, (*state, *digits.variables)
     return Program(
         schedule=schedule,
         identifier=identifier_of(schedule.name),
@@ -190,12 +181,34 @@ def place(schedule: Schedule) -> Program:
         items=items,
         workers=workers,
         coords=coords,
-        state=(*dispatch.state, *digits),
+        state=state,
         tile=written,
         walk=walk,
         in_bounds=in_bounds,
         inverse=found[0] if found else None,
     )
+
+
+def _carried(
+    schedule: Schedule, first: Expr, advanced: Sequence[Expr], decode: int, params: set[str]
+) -> tuple[Walk, Digits | None]:
+    """How to get from tile to tile where a decode takes so many instructions, and the lowered digits if they are kept.
+
+    `first` is the first index; `advanced` the rest of a worker's state after a tile. Raises RangeError.
+    """
+    g, step = schedule.graph, schedule.dispatch.step
+    planned = None if step is None else plan(schedule.coords, schedule.index)
+    if step is None or planned is None:
+        return Walk(decode, None, 0), None
+    walk = Walk(decode, decode - planned.gain(), len(planned.variables))
+    if not walk.carries:  # by far the most, and to write them by digits takes time
+        return walk, None
+    digits = planned.digits(first, step)
+    types = [v.dtype for v in digits.variables]
+    parts = _kept(digits.start, types), _kept(digits.advance, types), digits.coords
+    begun, following, coords = _lowered(g, params, *parts)
+    walk = replace(walk, carry=instructions(g, [*advanced, *following, *coords], params))
+    return walk, Digits(digits.variables, begun, following, coords) if walk.carries else None
 
 
 def _kept(values: Iterable[Expr], types: Iterable[Dtype]) -> list[Expr]:
