@@ -16,6 +16,7 @@ is gone) ends an idle worker. So a worker never outlives its server by more than
 
 from __future__ import annotations
 
+import gc
 import importlib
 import json
 import os
@@ -45,6 +46,8 @@ def main() -> None:
     compiler = importlib.import_module(first["compiler"])
     if hasattr(compiler, "warm_up"):
         compiler.warm_up()
+    gc.collect()
+    gc.freeze()  # what is there now stays: no collection need look at it between two compiles
     capabilities = compiler.capabilities() if hasattr(compiler, "capabilities") else {}
     _send(answers, encode({"answer": "ready", "capabilities": capabilities}))
     while (task := _receive(requests)) is not None:

@@ -9,12 +9,16 @@ from __future__ import annotations
 import base64
 import ctypes
 import functools
+import os
 import re
 from dataclasses import dataclass
 from importlib import metadata
 from pathlib import Path
 
 from .errors import ToolchainError, ToolMissing
+
+#: Options of glibc's mallopt.
+_TRIM_THRESHOLD, _MMAP_THRESHOLD = -1, -3
 
 _ARCHITECTURE = re.compile(r"sm_[1-9][0-9]{1,2}[af]?", re.ASCII)
 
@@ -43,10 +47,24 @@ class Library:
 
     def open(self) -> ctypes.CDLL:
         """Load the library into this process."""
+        _keep_freed_memory()
         try:
             return ctypes.CDLL(str(self.path))
         except OSError as error:
             raise ToolMissing(self.distribution, f"{self.path.name} cannot be loaded ({error})") from error
+
+
+@functools.cache
+def _keep_freed_memory() -> None:
+    """Let the allocator keep what compilers free, up to 64 MiB, for the next compile of this process.
+
+    By itself glibc gives it back to the kernel after each compile, and the next one faults in a thousand pages: a fifth
+    of the time of a short link. A user's own settings are left alone, as are other allocators.
+    """
+    set_option = getattr(ctypes.CDLL(None), "mallopt", None)
+    if set_option is not None and not os.environ.keys() & {"MALLOC_TRIM_THRESHOLD_", "MALLOC_MMAP_THRESHOLD_"}:
+        set_option(_TRIM_THRESHOLD, 64 << 20)
+        set_option(_MMAP_THRESHOLD, 32 << 20)
 
 
 @functools.cache

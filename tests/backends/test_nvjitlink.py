@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import pickle
+import platform
 import subprocess
 import sys
 from pathlib import Path
@@ -108,3 +109,30 @@ def test_same_bytes_in_another_process_and_directory(tmp_path: Path) -> None:
     )
     assert other.stdout == nvjitlink.assemble(text, "sm_90a").blob
     assert list(tmp_path.iterdir()) == []
+
+
+_IN_TURN = """
+import resource
+from backends.toolchain import nvjitlink, nvrtc
+text = ".version 8.0\\n.target sm_90a\\n.address_size 64\\n.visible .entry k() { ret; }\\n"
+faults = []
+for _ in range(6):
+    nvrtc.compile('extern "C" __global__ void k() {}', "k.cu", "sm_90a", "cubin")
+    before = resource.getrusage(resource.RUSAGE_SELF).ru_minflt
+    nvjitlink.assemble(text, "sm_90a")
+    faults.append(resource.getrusage(resource.RUSAGE_SELF).ru_minflt - before)
+print(min(faults[2:]))
+"""
+
+
+def _faults(**settings: str) -> int:
+    """Pages that the kernel hands out for a link after another compile, at best."""
+    command = [sys.executable, "-c", _IN_TURN]
+    done = subprocess.run(command, env={**os.environ, **settings}, capture_output=True, text=True, check=True)
+    return int(done.stdout)
+
+
+@pytest.mark.skipif(platform.libc_ver()[0] != "glibc", reason="another allocator")
+def test_what_one_compile_frees_the_next_one_uses() -> None:
+    assert _faults() < 100
+    assert _faults(MALLOC_TRIM_THRESHOLD_="0") > 300  # a user's own setting stands
