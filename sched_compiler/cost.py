@@ -15,9 +15,10 @@ from sched_compiler.expr import PRED, U64, Expr, Graph
 #: Instructions of an operation on 32 and on 64 bits. Of comparisons, the width is that of the operands.
 _INSTRUCTIONS: dict[str, tuple[int, int]] = {
     "add": (1, 2), "sub": (1, 2), "neg": (1, 2), "mul": (1, 4), "mulhi": (1, 9), "madhi": (1, 9),
-    "div": (16, 70), "mod": (18, 74), "min": (1, 3), "max": (1, 3), "lt": (1, 2), "le": (1, 2), "eq": (1, 2),
-    "and": (1, 1), "or": (1, 1), "xor": (1, 1), "not": (0, 0), "select": (1, 2), "load": (2, 2),
-    "shr": (1, 2), "band": (1, 2), "bor": (1, 2), "bxor": (1, 2), "merge": (1, 2), "log2": (2, 4),
+    "div": (16, 70), "fdiv": (6, 0), "recip": (13, 0), "mod": (18, 74), "min": (1, 3), "max": (1, 3),
+    "lt": (1, 2), "le": (1, 2), "eq": (1, 2), "and": (1, 1), "or": (1, 1), "xor": (1, 1), "not": (0, 0),
+    "select": (1, 2), "load": (2, 2), "shr": (1, 2), "band": (1, 2), "bor": (1, 2), "bxor": (1, 2),
+    "merge": (1, 2), "log2": (2, 4),
 }  # fmt: skip
 
 

@@ -21,6 +21,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
 from sched_compiler.expr import Expr, Graph
 from sched_compiler.nest import Axis, Loop, Loops, volume
@@ -35,8 +36,7 @@ def _sum(g: Graph, terms: Sequence[Expr], within: tuple[int, int]) -> Expr:
     return g.narrow(terms[0], *within)
 
 
-@dataclass(frozen=True, slots=True)
-class Side:
+class Side(NamedTuple):
     """The points of one axis in the current square: `partial` where it lies at the box's `edge`, `full` elsewhere.
 
     A literal axis keeps two literals and one condition; another keeps its length as `partial`, always at the edge.
@@ -83,8 +83,7 @@ class Side:
         return Side(step, g.const(partial), edge if partial != step.value else g.false())
 
 
-@dataclass(frozen=True, slots=True)
-class Level:
+class Level(NamedTuple):
     """A square of 2 * `side` values along both axes: its halves' points, and for Hilbert its orientation."""
 
     side: int
@@ -115,8 +114,7 @@ class Level:
         return self.points(rows, columns)
 
 
-@dataclass(frozen=True, slots=True)
-class Band:
+class Band(NamedTuple):
     """Squares of 2^`levels` values one after another along `axis`, where the other axis ends in the first of them.
 
     Both curves walk them upwards: Hilbert's would run downwards only with `flip` set and `swap` set (where the rows
@@ -129,8 +127,7 @@ class Band:
     points: Expr  # of every square but the last
 
 
-@dataclass(frozen=True, slots=True)
-class Quadrant:
+class Quadrant(NamedTuple):
     """One of four quadrants: the half of the rows and of the columns, and for Hilbert u, d, e."""
 
     row: Expr

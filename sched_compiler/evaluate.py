@@ -36,6 +36,11 @@ def _madhi(a: Array, b: Array, c: Array) -> Array:
     return np.asarray(wide >> np.uint64(32)).astype(np.uint32)
 
 
+def _recip(d: Array, more: Array) -> Array:
+    whole = (np.uint64(1) << np.uint64(32) + more.astype(np.uint64)) - np.uint64(1)
+    return _div(whole, d.astype(np.uint64)).astype(np.uint32)
+
+
 def _log2(a: Array) -> Array:
     """By the exponent, after halving, for a float of 53 bits would round the largest up."""
     large = a >> np.asarray(32, a.dtype) if a.dtype.itemsize == 8 else np.zeros_like(a)
@@ -53,6 +58,7 @@ _OPERATIONS: dict[str, Callable[..., Any]] = {
     "sub": np.subtract,
     "mul": np.multiply,
     "div": _div,
+    "fdiv": _div,
     "mod": np.mod,
     "min": np.minimum,
     "max": np.maximum,
@@ -66,6 +72,7 @@ _OPERATIONS: dict[str, Callable[..., Any]] = {
     "select": np.where,
     "mulhi": _mulhi,
     "madhi": _madhi,
+    "recip": _recip,
     "neg": np.negative,
     "log2": _log2,
     "band": np.bitwise_and,

@@ -7,6 +7,7 @@ machine type, wrap-around included, so that the evaluator and the printers need 
 const, var   a literal (``attr``), a named input (``attr``)
 add sub mul  modulo 2^bits
 div mod      floor division and its remainder; the divisor is at least 1
+fdiv         the same as ``div``, the dividend below ``FDIV_LIMIT``; 32 bits, unsigned. Machines use floating point
 min max      of two values
 lt le eq ne  comparison, giving ``pred``
 and or xor   on ``pred``
@@ -14,6 +15,7 @@ not          on ``pred``
 select       ``args[0] ? args[1] : args[2]``; both arms are evaluated
 load         ``args[1] ? table[args[0]] : 0``, the table's name in ``attr``; nothing is read unless ``args[1]`` holds
 cast         to ``dtype``, modulo 2^bits
+recip        ``(2^(32 + args[1]) - 1) // args[0]``, which fits 32 bits; at most ``RECIP_LIMIT``, and 20 more bits
 mulhi        upper half of the full unsigned product
 madhi        upper half of ``args[0] * args[1] + args[2]``, which is below 2^64; factors of 32 bits, an addend of 64
 neg          2^bits less an unsigned value, modulo 2^bits
@@ -53,9 +55,21 @@ from sched_compiler.node import (
 from sched_compiler.rewrite import APPLICABLE, Shape
 
 __all__ = [
-    "INT_TYPES", "PRED", "S32", "S64", "U32", "U64", "DivisorError", "Dtype", "Expr", "Graph", "RangeError", "Rule",
-    "element_type", "equations", "fit", "may_wrap", "to_text", "topological",
+    "FDIV_LIMIT", "INT_TYPES", "PRED", "RECIP_LIMIT", "S32", "S64", "U32", "U64", "DivisorError", "Dtype", "Expr",
+    "Graph", "RangeError", "Rule", "element_type", "equations", "fit", "may_wrap", "to_text", "topological",
 ]  # fmt: skip
+
+
+#: Where a quotient of whole numbers can be had from floating point of 24 bits: (x + 1/2) * (1/d), rounded down. Every
+#: such (x + 1/2) / d is at least 1/2d away from a whole number, and less than that is lost in the reciprocal (one unit
+#: in the last place, of PTX's `rcp.approx`) and the product (half a unit), together 1.5 * 2^-23 of at most 2^21 / d.
+FDIV_LIMIT = 1 << 21
+
+
+#: The largest divisor whose reciprocal of 32 bits begins as one of floating point. Four units in the last place less
+#: than `rcp.approx` it is q, below 2^(32+k) / d by no more than 1 and 2^-20.6 of it. So 2^(32+k) - 1 - q*d fits 32 bits
+#: for k to 20, its upper product with q, shifted by k, is its quotient by d or one less, and the remainder says which.
+RECIP_LIMIT = 1 << 20
 
 
 def element_type(lo: int, hi: int) -> Dtype:
@@ -232,9 +246,10 @@ class Graph:
         if a is b:
             return a
         lo, hi = a.lo if a.lo < b.lo else b.lo, a.hi if a.hi > b.hi else b.hi
-        dtype = PRED if a.dtype is PRED else fit(lo, hi)
-        a = a if a.dtype is dtype else self.cast(a, dtype)
-        b = b if b.dtype is dtype else self.cast(b, dtype)
+        dtype = a.dtype
+        if dtype is not b.dtype or (dtype is not PRED and dtype is not U32):  # otherwise no type is cheaper
+            dtype = fit(lo, hi)
+            a, b = self.cast(a, dtype), self.cast(b, dtype)
         return self._build(("select", condition.op, a.op, b.op), (condition, a, b), dtype, lo, hi)
 
     def load(self, table: str, index: Expr, guard: Expr, lo: int, hi: int) -> Expr:
@@ -273,6 +288,15 @@ class Graph:
         """Upper half of a * b + c, which is below 2^64, of unsigned values of 32, 32 and 64 bits."""
         lo, hi = a.lo * b.lo + c.lo >> 32, a.hi * b.hi + c.hi >> 32
         return self.node("madhi", (a, b, c), None, U32, lo, hi)
+
+    def fdiv(self, a: Expr, b: Expr) -> Expr:
+        """Floor division of unsigned values of 32 bits, `a` below `FDIV_LIMIT`, `b` at least 1."""
+        return self.node("fdiv", (a, b), None, U32, a.lo // b.hi, a.hi // b.lo)
+
+    def recip(self, d: Expr, more: Expr) -> Expr:
+        """(2^(32 + more) - 1) // d, which fits 32 bits, d at most `RECIP_LIMIT`; both unsigned of 32 bits."""
+        lo = min((1 << 32 + more.lo) // d.hi, U32.hi)
+        return self.node("recip", (d, more), None, U32, lo, U32.hi)
 
     def neg(self, a: Expr) -> Expr:
         """What is added in place of subtracting `a`, of an unsigned type and at least 1."""

@@ -14,7 +14,7 @@ from collections import Counter
 from collections.abc import Container, Iterable, Mapping
 from itertools import chain
 
-from sched_compiler.expr import S32, S64, U32, U64, Dtype, Expr, Graph, fit, may_wrap
+from sched_compiler.expr import FDIV_LIMIT, RECIP_LIMIT, S32, S64, U32, U64, Dtype, Expr, Graph, fit, may_wrap
 from sched_compiler.rewrite import MOST_LEAVES, leaves, multiple_of, peel
 
 
@@ -54,6 +54,8 @@ class _Lowering:
                 new[node] = node
                 continue
             op, args = node.op, tuple(map(new.__getitem__, node.args))
+            if op == "select" and args[0].op == "not":
+                args = (args[0].args[0], args[2], args[1])
             if op == "div":
                 x, d, n = divided[node]
                 value = new[x]
@@ -70,6 +72,8 @@ class _Lowering:
                 result = self.g.narrow(fields, node.lo, node.hi)
             elif op == "sub" and (flipped := self.difference(args[0], args[1], node)):
                 result = self.g.narrow(flipped, node.lo, node.hi)
+            elif op in ("eq", "le", "lt") and (tested := self.bit(op, args)):
+                result = tested
             elif op == "select" and (chosen := self.choice(args, node, uses)):
                 result = self.g.narrow(chosen, node.lo, node.hi)
             else:
@@ -130,6 +134,8 @@ class _Lowering:
             dtype = fit(0, max(x.hi, d.hi))
             if (dtype is U32 or (x.hi + 1) * d.hi <= U64.hi) and self.fixed(d) and not self.fixed(x):
                 return g.narrow(self._by_fixed(x, d) if dtype is U32 else self._by_fixed_wide(x, d), lo, hi)
+            if dtype is U32 and x.hi < FDIV_LIMIT:
+                return g.fdiv(g.cast(x, U32), g.cast(d, U32))
             return g.node("div", (g.cast(x, dtype), g.cast(d, dtype)), None, dtype, lo, hi)
         if d.value > x.hi:
             return g.const(0)
@@ -160,13 +166,16 @@ class _Lowering:
         quotient is the floor of the former. As 1 + r <= d, s = 0 will do while (x + 1) * d < 2^32, and ceil(log2 d) - 1
         while x < 2^31. Beyond that s = floor(log2 d), with which m fits 32 bits and either 1 + r <= 2^s, or the
         reciprocal rounded up is exact without the 1 that is added to x (Robison, "N-bit unsigned division via N-bit
-        multiply-add", 2005).
+        multiply-add", 2005). With 2^21 in place of 2^32, a small reciprocal comes from floating point alone.
         """
         g = self.g
         d, x = g.cast(d, U32), g.cast(x, U32)
-        if (x.hi + 1) * d.hi < 1 << 32:
+        if (x.hi + 1) * d.hi <= FDIV_LIMIT:
             shift = g.const(0)
-            m = added = g.cast(g.div(g.const(U32.hi), d), U64)
+            m = added = g.mul(g.fdiv(g.const(FDIV_LIMIT - 1), d), (1 << 32) // FDIV_LIMIT)
+        elif (x.hi + 1) * d.hi < 1 << 32:
+            shift = g.const(0)
+            m = added = self._ratio(shift, d)
         elif x.hi < 1 << 31:
             shift = g.log2(g.max(d - 1, 1))
             m = added = self._ratio(shift, d)
@@ -188,9 +197,14 @@ class _Lowering:
         return g.mulhi(after, g.cast(g.div(g.const(U64.hi), d), U64))
 
     def _ratio(self, shift: Expr, d: Expr) -> Expr:
-        """(2^(32 + shift) - 1) // d, which fits 32 bits, in 64: machines need a pair for the addend."""
-        t = self.g.shr(self.g.const(U64.hi), self.g.sub(32, shift))
-        return self.g.node("div", (t, self.g.cast(d, U64)), None, U64, t.lo // d.hi, U32.hi)
+        """(2^(32 + shift) - 1) // d, which fits 32 bits."""
+        g = self.g
+        if d.hi <= RECIP_LIMIT:
+            return g.recip(d, shift)
+        if shift.value == 0:
+            return g.div(g.const(U32.hi), d)
+        t = g.shr(g.const(U64.hi), g.sub(32, shift))
+        return g.node("div", (t, g.cast(d, U64)), None, U64, t.lo // d.hi, U32.hi)
 
     def _of_negative(self, x: Expr, d: Expr) -> Expr:
         """Floor division where the dividend may be negative: -1 - (-1 - x) // d."""
@@ -298,6 +312,20 @@ class _Lowering:
             ones = (1 << node.hi.bit_length()) - 1
             return g.band(x, ones) if b.value & ones == 0 else None
         return None
+
+    def bit(self, op: str, args: tuple[Expr, ...]) -> Expr | None:
+        """x % 16 >= 8 and x // 8 % 2 == 1 -> x & 8 is not 0: one instruction sets a predicate by it."""
+        g, a, b = self.g, peel(args[0]), peel(args[1])
+        field, value = (b, a.value) if op == "le" else (a, b.value)
+        if value is None or field.op != "band" or field.args[1].value != 2 * value - 1 or value & (value - 1):
+            return None
+        if op == "eq" and value != 1:
+            return None
+        x, count = field.args[0], field.args[0].args[1].value if field.args[0].op == "shr" else None
+        if count is not None:
+            x, value = x.args[0], value << count
+        clear = g.eq(g.node("band", (x, g.const(value, x.dtype)), None, x.dtype, 0, value), 0)
+        return clear if op == "lt" else g.logical_not(clear)
 
     def choice(self, args: tuple[Expr, ...], node: Expr, uses: Mapping[Expr, int]) -> Expr | None:
         """(x & 7 if c else y & 7) -> (x if c else y) & 7"""

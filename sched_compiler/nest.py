@@ -14,7 +14,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 from sched_compiler.expr import Expr, Graph, may_wrap
 from sched_compiler.rewrite import peel
@@ -102,8 +102,7 @@ class Loop:
     parity_of: str | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class Level:
+class Level(NamedTuple):
     """What is known at one loop once the loops outside it are fixed. See the module's docstring."""
 
     axis: int

@@ -141,7 +141,7 @@ def topological(roots: Iterable[Expr], known: Container[int] = ()) -> list[Expr]
 
 
 _INFIX = {
-    "add": "+", "sub": "-", "mul": "*", "div": "//", "mod": "%", "lt": "<", "le": "<=", "eq": "==",
+    "add": "+", "sub": "-", "mul": "*", "div": "//", "fdiv": "//", "mod": "%", "lt": "<", "le": "<=", "eq": "==",
     "and": "and", "or": "or", "shr": ">>", "band": "&", "bor": "|", "bxor": "^",
 }  # fmt: skip
 
@@ -179,7 +179,7 @@ def _written(roots: Sequence[Expr], order: Iterable[Expr], named: Set[Expr]) -> 
             definitions[name] = text
             operands[node] = alone[node] = name
         else:
-            simple = not node.args or node.op in ("min", "max", "mulhi", "madhi", "neg", "log2")
+            simple = not node.args or node.op in ("min", "max", "mulhi", "madhi", "recip", "neg", "log2")
             operands[node], alone[node] = text if simple else f"({text})", text
     return definitions, [alone[root] for root in roots]
 

@@ -10,6 +10,7 @@ from collections.abc import Sequence
 
 from backends.cuda import cancelling, launch_control, methods, queue
 from backends.cuda.methods import WIDTH, Member, Method
+from backends.cuda.prelude import CHOOSE, PRELUDE
 from backends.cuda.printer import CTYPE, Printer
 from sched_compiler.expr import Expr, to_text
 from sched_compiler.program import Program
@@ -17,94 +18,7 @@ from sched_compiler.protocol import Source
 from sched_compiler.schedule import INDEX, RANK, WORKER, WORKERS, tile_input
 
 #: Changed whenever the text that is emitted for some program changes.
-VERSION = "8"
-
-_PRELUDE = """\
-#ifndef SCHED_FUNCTION
-#if defined(__CUDACC__) || defined(__CUDACC_RTC__)
-#define SCHED_FUNCTION __host__ __device__ __forceinline__
-#else
-#define SCHED_FUNCTION inline
-#endif
-#endif
-#ifndef SCHED_DETAIL
-#define SCHED_DETAIL
-namespace sched {
-namespace detail {
-// Upper half of the full product.
-SCHED_FUNCTION unsigned mulhi(unsigned a, unsigned b) {
-#ifdef __CUDA_ARCH__
-  return __umulhi(a, b);
-#else
-  return (unsigned)(((unsigned long long)a * b) >> 32);
-#endif
-}
-SCHED_FUNCTION unsigned long long mulhi(unsigned long long a, unsigned long long b) {
-#ifdef __CUDA_ARCH__
-  return __umul64hi(a, b);
-#else
-  return (unsigned long long)(((unsigned __int128)a * b) >> 64);
-#endif
-}
-// Upper half of a * b + c: one instruction, which compilers miss.
-SCHED_FUNCTION unsigned madhi(unsigned a, unsigned b, unsigned long long c) {
-#ifdef __CUDA_ARCH__
-  unsigned high;
-  asm("{.reg .b64 w; .reg .b32 low; mul.wide.u32 w, %1, %2; add.u64 w, w, %3; mov.b64 {low, %0}, w;}"
-      : "=r"(high)
-      : "r"(a), "r"(b), "l"(c));
-  return high;
-#else
-  return (unsigned)(((unsigned long long)a * b + c) >> 32);
-#endif
-}
-// -a, which compilers would take apart again to subtract, by one instruction more.
-SCHED_FUNCTION unsigned neg(unsigned a) {
-#ifdef __CUDA_ARCH__
-  asm("neg.s32 %0, %1;" : "=r"(a) : "r"(a));
-  return a;
-#else
-  return 0u - a;
-#endif
-}
-SCHED_FUNCTION unsigned long long neg(unsigned long long a) { return 0ull - a; }
-// Number of the highest bit that is set, 0 if none is.
-SCHED_FUNCTION unsigned log2(unsigned a) {
-#ifdef __CUDA_ARCH__
-  return 31u - (unsigned)__clz((int)(a | 1u));
-#else
-  unsigned n = 0;
-  while (a >>= 1) ++n;
-  return n;
-#endif
-}
-// The bits of `low` in `mask`, of `high` elsewhere: one instruction, which compilers miss.
-SCHED_FUNCTION unsigned merge(unsigned high, unsigned low, unsigned mask) {
-#ifdef __CUDA_ARCH__
-  unsigned merged;
-  asm("lop3.b32 %0, %1, %2, %3, 0xD8;" : "=r"(merged) : "r"(high), "r"(low), "r"(mask));
-  return merged;
-#else
-  return (high & ~mask) | (low & mask);
-#endif
-}
-// The same value. In a loop compilers would keep what follows from an index and advance it too, which costs more.
-SCHED_FUNCTION unsigned opaque(unsigned index) {
-#ifdef __CUDA_ARCH__
-  asm("mov.b32 %0, %1;" : "=r"(index) : "r"(index));
-#endif
-  return index;
-}
-SCHED_FUNCTION unsigned long long opaque(unsigned long long index) {
-#ifdef __CUDA_ARCH__
-  asm("mov.b64 %0, %1;" : "=l"(index) : "l"(index));
-#endif
-  return index;
-}
-}  // namespace detail
-}  // namespace sched
-#endif
-"""
+VERSION = "9"
 
 #: Words that C++ or a common compiler's predefined macros take; an axis of this name gets a trailing underscore.
 _TAKEN = frozenset(
@@ -178,7 +92,7 @@ class _Header:
         self.invariants = [(CTYPE[e.dtype.name], f"k{n}", e) for n, e in enumerate(program.invariants)]
 
     def constructor(self) -> Method:
-        printer = Printer({**self.inputs, WORKER: "worker"})
+        printer = Printer({**self.inputs, WORKER: "worker"}, choose=CHOOSE)
         body: list[str] = []
         for _, name, e in self.invariants:
             lines, (text,) = printer.print([e])
@@ -246,12 +160,19 @@ class _Header:
         """The body of `next()`."""
         if self.counted:
             return queue.shared_out(self.program.schedule.cluster_size)
-        printer = Printer({**self.inputs, INDEX: "index"}, {e.id: n for _, n, e in self.invariants})
-        return self._assign(printer, self.program.advance)
+        printer = self.printer({INDEX: "index"})
+        lines = self._assign(printer, self.program.advance)
+        if self.program.walk.carries or self.program.schedule.dispatch.step is None:  # not decoded, or not again
+            return lines
+        return [re.sub(r"^index = (.*);$", r"index = detail::opaque(\1);", line) for line in lines]
+
+    def printer(self, bound: dict[str, str]) -> Printer:
+        """For a method whose own inputs are `bound`."""
+        return Printer({**self.inputs, **bound}, {e.id: n for _, n, e in self.invariants}, choose=CHOOSE)
 
     def method(self, roots: list[Expr], bound: dict[str, str]) -> tuple[list[str], list[str]]:
         """The body of a method whose own inputs are `bound`."""
-        return Printer({**self.inputs, **bound}, {e.id: n for _, n, e in self.invariants}).print(roots)
+        return self.printer(bound).print(roots)
 
     def function(self, head: str, argument: str, lines: list[str], result: str, comment: str = "") -> Method:
         """A method of one argument, which is left unnamed where the body does not use it."""
@@ -281,7 +202,7 @@ class _Header:
     def tile(self) -> Method:
         """The current tile."""
         if not self.program.walk.carries:
-            return Method("Tile", "tile", (), ("return index_to_tile(detail::opaque(index));",), const=True, flat=True)
+            return Method("Tile", "tile", (), ("return index_to_tile(index);",), const=True, flat=True)
         lines, coords = self.method(list(self.program.tile), {INDEX: "index"})
         return Method("Tile", "tile", (), (*lines, f"return Tile{{{', '.join(coords)}}};"), const=True)
 
@@ -346,7 +267,7 @@ class _Header:
     def prelude(self) -> str:
         """What the functions call."""
         queued = self.program.schedule.dispatch.queue
-        return _PRELUDE + (queue.PRELUDE if queued else "") + (launch_control.PRELUDE if self.ring is not None else "")
+        return PRELUDE + (queue.PRELUDE if queued else "") + (launch_control.PRELUDE if self.ring is not None else "")
 
     def struct_of(self, inside: str) -> str:
         return f"namespace sched {{\nstruct {self.struct} {{\n{inside}}};\n}}  // namespace sched\n"

@@ -173,6 +173,24 @@ def convert(to: Type, of: Type, bits: int, values: Array) -> Array:
     return typed(to, _raw(read.astype(SIGNED[to.bits]))).astype(UNSIGNED[bits])
 
 
+def _truncated(values: Array) -> Array:
+    """Rounded towards zero, to the nearest number that an unsigned one can be; nothing from what is no number."""
+    numbers = np.nan_to_num(values.view(np.float32).astype(np.float64), nan=0.0)
+    return np.clip(numbers, 0, 2**32 - 1).astype(np.uint32)
+
+
+#: Conversion -> the type that it reads, and its function.
+CONVERSIONS: dict[str, tuple[str, Callable[[Array], Array]]] = {
+    "cvt.rn.f32": ("u32", lambda a: a.astype(np.float32).view(np.uint32)),
+    "cvt.rzi.u32": ("f32", _truncated),
+}
+#: Operation on floating-point numbers of 32 bits -> how many operands it has, and its function.
+FLOATING: dict[str, tuple[int, Callable[..., Array]]] = {
+    "add": (2, np.add),
+    "mul": (2, np.multiply),
+    "rcp.approx.ftz": (1, np.reciprocal),
+}
+
 COMPARE: dict[str, Callable[[Array, Array], Array]] = {
     "eq": np.equal,
     "ne": np.not_equal,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import struct
 from collections.abc import Container, Mapping, Sequence
 
 from backends.ptx import launch_control, queue
@@ -11,7 +12,7 @@ from sched_compiler.program import Program, generation
 from sched_compiler.schedule import DRAWN, INDEX, RANK, WORKER, WORKERS, TableInput, tile_input
 
 #: Changed whenever the text that is emitted for some program changes.
-VERSION = "4"
+VERSION = "5"
 
 #: Operations that are one instruction of two operands, on their type, or on its bits.
 _DIRECT = {
@@ -127,6 +128,10 @@ class Body:
             return self._load(node)
         if node.op == "cast":
             return self._cast(node)
+        if node.op == "fdiv":
+            return self._divide_small(node)
+        if node.op == "recip":
+            return self._reciprocal(node)
         if node.op == "select" and node.dtype is PRED:
             return self._select_truth(node)
         args = list(map(self.values.__getitem__, node.args))
@@ -159,6 +164,47 @@ class Body:
             assert node.op == "not", node.op
             self.emit(f"not.pred {result}, {args[0]}")
         return result
+
+    def _divide_small(self, node: Expr) -> str:
+        """See `FDIV_LIMIT`. The registers hold floating point in between."""
+        dividend, divisor = node.args
+        reciprocal, result = self.register(U32), self.register(U32)
+        if dividend.value is not None:
+            half_more = f"0f{struct.pack('>f', dividend.value + 0.5).hex().upper()}"
+        else:
+            half_more = self.register(U32)
+            self.emit(f"cvt.rn.f32.u32 {half_more}, {self.values[dividend]}")
+            self.emit(f"add.f32 {half_more}, {half_more}, 0f3F000000")
+        self.emit(f"cvt.rn.f32.u32 {reciprocal}, {self.in_register(divisor)}")
+        self.emit(f"rcp.approx.ftz.f32 {reciprocal}, {reciprocal}")
+        self.emit(f"mul.f32 {reciprocal}, {reciprocal}, {half_more}")
+        self.emit(f"cvt.rzi.u32.f32 {result}, {reciprocal}")
+        return result
+
+    def _reciprocal(self, node: Expr) -> str:
+        """See `RECIP_LIMIT`. Adding to an exponent multiplies by a power of two."""
+        d, k = self.in_register(node.args[0]), self.values[node.args[1]]
+        low, left, more, above = (self.register(U32) for _ in range(4))
+        beyond = self.register(PRED)
+        self.emit(f"cvt.rn.f32.u32 {low}, {d}")
+        self.emit(f"rcp.approx.ftz.f32 {low}, {low}")
+        self.emit(f"add.u32 {low}, {low}, {(32 << 23) - 4}")
+        if k != "0":
+            self.emit(f"shl.b32 {above}, {k}, 23")
+            self.emit(f"add.u32 {low}, {low}, {above}")
+        self.emit(f"cvt.rzi.u32.f32 {low}, {low}")
+        self.emit(f"mul.lo.u32 {left}, {low}, {d}")
+        self.emit(f"not.b32 {left}, {left}")
+        self.emit(f"mul.hi.u32 {more}, {left}, {low}")
+        if k != "0":
+            self.emit(f"shr.u32 {more}, {more}, {k}")
+        self.emit(f"add.u32 {low}, {low}, {more}")
+        self.emit(f"mul.lo.u32 {more}, {more}, {d}")
+        self.emit(f"sub.u32 {left}, {left}, {more}")
+        self.emit(f"setp.ge.u32 {beyond}, {left}, {d}")
+        self.emit(f"selp.u32 {left}, 1, 0, {beyond}")
+        self.emit(f"add.u32 {left}, {low}, {left}")
+        return left
 
     def _cast(self, node: Expr) -> str:
         (arg,) = node.args

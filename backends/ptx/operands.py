@@ -99,7 +99,7 @@ class Operands:
             self.fail(f"{operand.value} does not fit {bits} bits")
         return operand.value & (1 << bits) - 1
 
-    def read(self, operand: Operand, bits: int, wider: bool = False) -> Read:
+    def read(self, operand: Operand, bits: int, wider: bool = False, floating: bool = False) -> Read:
         """The values of a source operand of exactly `bits`, or of a wider register where that is allowed."""
         if isinstance(operand, Register):
             if operand.bits != bits and not (wider and operand.bits > bits > 1):
@@ -107,6 +107,8 @@ class Operands:
             slot = operand.slot
             return lambda frame: frame.registers[slot]
         if isinstance(operand, Immediate):
+            if operand.floating is not floating:
+                self.fail(f"takes {'a floating-point number' if floating else 'an integer'}")
             # An array, for scalars would warn when they wrap around; a single element, for it is the same everywhere.
             constant = np.array([self.fit(operand, bits)], dtype=UNSIGNED[bits])
             return lambda frame: constant

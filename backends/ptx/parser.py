@@ -33,12 +33,13 @@ from .syntax import (
 _TOKEN = re.compile(
     r"""(?P<skip>\s+|//[^\n]*|/\*.*?\*/)
       | (?P<word>[%$_.A-Za-z](?:[\w.$]|::)*)
-      | (?P<number>0[xX][0-9a-fA-F]+U?|[0-9][\w.]*)
+      | (?P<number>0[xX][0-9a-fA-F]+U?|0[fF][0-9a-fA-F]{8}\b|[0-9][\w.]*)
       | (?P<string>"[^"\n]*")
       | (?P<mark>[][{}()<>,;:@!|+=-])""",
     re.VERBOSE | re.DOTALL | re.ASCII,
 )
 _NUMBER = re.compile(r"(?:0[xX](?P<hex>[0-9a-fA-F]+)|(?P<octal>0[0-7]+)|(?P<decimal>0|[1-9][0-9]*))U?", re.ASCII)
+_FLOAT = re.compile(r"0[fF][0-9a-fA-F]{8}", re.ASCII)
 _SPECIAL = re.compile(
     r"%(?:(?:tid|ntid|ctaid|nctaid|clusterid|nclusterid|cluster_ctaid|cluster_nctaid)\.[xyz]"
     r"|cluster_ctarank|cluster_nctarank|laneid)"
@@ -402,6 +403,8 @@ class _Parser:
     def _simple(self) -> Operand:
         """An operand that may stand in a group: a literal or a name."""
         token = self.tokens[self.at]
+        if _FLOAT.fullmatch(token):
+            return Immediate(int(self._next()[2:], 16), floating=True)
         if token == "-" or token[:1].isdigit():
             return Immediate(self._integer())
         return self._resolve(self._name())

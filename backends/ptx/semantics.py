@@ -29,6 +29,8 @@ def _compile(r: Operands) -> Step | Control:
 
 
 def _operation(r: Operands) -> Step:
+    if r.instruction.modifiers[-1:] == ("f32",):
+        return _floating(r)
     known = arithmetic.OPERATIONS.get(r.name)
     if known is None:
         r.fail("is not interpreted")
@@ -42,6 +44,23 @@ def _operation(r: Operands) -> Step:
         first, second = reads
         return lambda frame, mask: write(frame, slot, compute(kind, first(frame), second(frame)), mask)
     return lambda frame, mask: write(frame, slot, compute(kind, *[read(frame) for read in reads]), mask)
+
+
+def _floating(r: Operands) -> Step:
+    known = arithmetic.FLOATING.get(r.name)
+    if known is None:
+        r.fail("is not interpreted")
+    count, compute = known
+    r.count(1 + count)
+    slot = r.target(r.operands[0], 32).slot
+    reads = [r.read(operand, 32, floating=True) for operand in r.operands[1:]]
+
+    def run(frame: Frame, mask: Mask) -> None:
+        with np.errstate(all="ignore"):
+            values = compute(*(read(frame).view(np.float32) for read in reads))
+        write(frame, slot, values.view(np.uint32), mask)
+
+    return run
 
 
 def _divide(r: Operands) -> Step:
@@ -125,6 +144,8 @@ def _lop3(r: Operands) -> Step:
 
 
 def _convert(r: Operands) -> Step:
+    if r.name in arithmetic.CONVERSIONS:
+        return _convert_floating(r)
     if len(r.instruction.modifiers) != 2:
         r.fail("is not interpreted")
     to, of = (r.type("us", (8, 16, 32, 64), modifier) for modifier in r.instruction.modifiers)
@@ -132,6 +153,15 @@ def _convert(r: Operands) -> Step:
     target = r.target(r.operands[0], to.bits, wider=True)
     source = r.read(r.operands[1], of.bits, wider=True)
     return lambda frame, mask: write(frame, target.slot, arithmetic.convert(to, of, target.bits, source(frame)), mask)
+
+
+def _convert_floating(r: Operands) -> Step:
+    to, compute = arithmetic.CONVERSIONS[r.name]
+    if r.instruction.modifiers[-1] != to:
+        r.fail("is not interpreted")
+    r.count(2)
+    slot, read = r.target(r.operands[0], 32).slot, r.read(r.operands[1], 32, floating=to == "f32")
+    return lambda frame, mask: write(frame, slot, compute(read(frame)), mask)
 
 
 def _convert_address(r: Operands) -> Step:

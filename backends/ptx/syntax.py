@@ -39,7 +39,7 @@ class PtxTrap(Exception):  # noqa: N818 - the name that hardware has for it
 
 @dataclass(frozen=True, slots=True)
 class Type:
-    """A fundamental type: kind `u`, `s` or `b` with 8 to 64 bits, `b` with 128, or kind `pred` with one."""
+    """A fundamental type: kind `u`, `s` or `b` with 8 to 64 bits, `b` with 128, `f` with 32, kind `pred` with one."""
 
     kind: str
     bits: int
@@ -53,7 +53,7 @@ class Type:
 
 
 TYPES = {f"{kind}{bits}": Type(kind, bits) for kind in "usb" for bits in (8, 16, 32, 64)}
-TYPES |= {"b128": Type("b", 128), "pred": Type("pred", 1)}
+TYPES |= {"b128": Type("b", 128), "f32": Type("f", 32), "pred": Type("pred", 1)}
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,7 +66,10 @@ class Register:
 
 @dataclass(frozen=True, slots=True)
 class Immediate:
+    """A literal; of a floating-point number, its bits."""
+
     value: int
+    floating: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -17,8 +17,11 @@ from typing import Any
 import pytest
 
 from backends.cuda import emitter
+from backends.cuda.printer import Printer
 from backends.toolchain import nvrtc
 from sched_compiler import driver
+from sched_compiler.expr import Graph
+from sched_compiler.lower import lower
 from sched_compiler.program import Program, place
 from sched_compiler.registry import TraceRequest
 from tests.support.engines import Case, assert_engines_agree, run_cuda
@@ -73,7 +76,7 @@ def test_header_needs_nothing(path: Path) -> None:
     assert "#include" not in text
     assert text.isascii()
     dispatch = program.schedule.dispatch
-    own = {"SCHED_FUNCTION", "SCHED_DETAIL"}
+    own = {"SCHED_FUNCTION", "SCHED_DETAIL", "SCHED_CHOOSE"}
     if dispatch.queue:
         own |= {"SCHED_QUEUE"} if dispatch.ring is None else {"SCHED_QUEUE", "SCHED_DEVICE"}
     assert set(re.findall(r"#define (\w+)", text)) == own
@@ -247,3 +250,21 @@ def test_what_cuda_itself_names_may_be_a_name(dispatch: str) -> None:
         spec = {"version": 1, "name": name, "space": dict.fromkeys(names, 2), "dispatch": mode}
         artifact = driver.compile_spec(driver.CompileRequest(json.dumps(spec), name, "sm_100a"))
         assert artifact.blob[:4] == b"\x7fELF"
+
+
+def test_what_intervals_alone_tell_apart_is_written_once() -> None:
+    """The arms of a choice know more of a value than others do; it is one value all the same."""
+    g = Graph()
+    x = g.var("x", 0, 1023)
+    early, late = g.narrow(x, 0, 767), g.narrow(x, 768, 1023)
+    chosen = g.select(g.lt(x, 768), early // 16 * 8 + early % 8, late // 16 + 5)
+    lines, texts = Printer({"x": "x"}).print(lower(g, [chosen, x // 16]))
+    assert sum(text.count("x >> 4u") for text in [*lines, *texts]) == 1
+    assert lines[0] == "const unsigned t0 = x >> 4u;"
+
+
+@pytest.mark.parametrize("path", SPECS, ids=lambda p: p.stem)
+def test_no_value_is_declared_twice_in_a_function(path: Path) -> None:
+    for function in emitter.header(driver.check(path.read_text(), directory=path.parent).program).split("\n  }\n"):
+        values = re.findall(r"const (\w+(?: \w+)*) t\d+ = (.*);", function)
+        assert len(values) == len(set(values))

@@ -12,6 +12,7 @@ import numpy.typing as npt
 import pytest
 
 from backends.ptx.interpreter import Module
+from backends.ptx.syntax import PtxError
 from backends.toolchain.errors import ToolMissing
 
 HEAD = ".version 8.0\n.target sm_90a\n.address_size 64\n"
@@ -259,4 +260,55 @@ def test_the_assembler_knows_every_form_that_is_tested() -> None:
     functions = [
         function(f"f{number}", body, widths, result) for number, (body, widths, result, _) in enumerate(cases())
     ]
+    nvjitlink.assemble(HEAD + "\n".join(functions), "sm_90a")
+
+
+NUMBERS = [0.0, 0.5, 1.0, 3.0, 255.5, 2.0**21 - 0.5, 2.0**31, 2.0**32 - 256, 2.0**32, 1e30, -0.25, -3.5, 2.0**-20]
+FLOATING = [
+    ("add.f32 %d, %a, %b;", lambda a, b: a + b),
+    ("mul.f32 %d, %a, %b;", lambda a, b: a * b),
+    ("add.f32 %d, %a, 0f3F000000;", lambda a, b: a + np.float32(0.5)),
+    ("rcp.approx.ftz.f32 %d, %a;", lambda a, b: np.float32(1) / a),
+    ("cvt.rzi.u32.f32 %d, %a;", lambda a, b: int(min(max(float(a), 0), 2**32 - 1))),
+]
+
+
+def bits(value: Any) -> int:
+    return int(np.float32(value).view(np.uint32))
+
+
+@pytest.mark.parametrize(("body", "reference"), FLOATING, ids=lambda x: x if isinstance(x, str) else "")
+def test_instructions_on_floating_point_numbers(body: str, reference: Callable[..., Any]) -> None:
+    pairs = [(np.float32(a), np.float32(b)) for a, b in itertools.product(NUMBERS, NUMBERS)]
+    got = evaluate(body, [(bits(a), bits(b)) for a, b in pairs], [32, 32], 32)
+    with np.errstate(all="ignore"):
+        wanted = [reference(a, b) for a, b in pairs]
+    assert got == [w if isinstance(w, int) else bits(w) for w in wanted]
+
+
+def test_whole_numbers_become_the_nearest_floating_point_number() -> None:
+    values = [*edges(32), 2**24 + 1, 2**24 + 3, 2**25 + 2]
+    got = evaluate("cvt.rn.f32.u32 %d, %a;", [(v,) for v in values], [32], 32)
+    assert got == [bits(v) for v in values]
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        "add.f32 %d, %a, 1;",
+        "add.u32 %d, %a, 0f3F000000;",
+        "rcp.f32 %d, %a;",
+        "cvt.f32.u32 %d, %a;",
+        "add.f32 %d, %a, %w;",
+    ],
+)
+def test_what_is_no_instruction_on_floating_point_numbers_is_refused(body: str) -> None:
+    with pytest.raises(PtxError):
+        module(function("f", f".reg .b64 %w;\n{body}", [32], 32))
+
+
+def test_the_assembler_knows_the_forms_on_floating_point_numbers() -> None:
+    nvjitlink = pytest.importorskip("backends.toolchain.nvjitlink")
+    bodies = [body for body, _ in FLOATING] + ["cvt.rn.f32.u32 %d, %a;"]
+    functions = [function(f"f{number}", body, [32, 32], 32) for number, body in enumerate(bodies)]
     nvjitlink.assemble(HEAD + "\n".join(functions), "sm_90a")

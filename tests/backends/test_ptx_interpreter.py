@@ -403,7 +403,7 @@ def test_a_register_that_was_never_written_is_no_plausible_value() -> None:
 @pytest.mark.parametrize(
     ("statement", "message"),
     [
-        ("add.f32 %r1, %r2, %r3;", "not interpreted"),
+        ("sub.f32 %r1, %r2, %r3;", "not interpreted"),
         ("add.sat.s32 %r1, %r2, %r3;", "not interpreted"),
         ("add.b32 %r1, %r2, %r3;", "not interpreted for type 'b32'"),
         ("and.u32 %r1, %r2, %r3;", "not interpreted for type 'u32'"),
@@ -442,10 +442,10 @@ def test_a_register_that_was_never_written_is_no_plausible_value() -> None:
         ("@%r1 mov.u32 %r1, 0;", "register of 1 bits"),
         ("mov.u32 %r1 %r2;", "expected ';'"),
         ("mov.u32 %r1, 09;", "expected an integer"),
-        ("mov.u32 %r1, 0f3F800000;", "expected an integer"),
+        ("mov.u32 %r1, 0f3F800000;", "takes an integer"),
         ("mov.u32 %r1, #;", "no PTX begins with '#'"),
         (".local .b32 x;", ".local is not interpreted"),
-        (".reg .f32 %f;", "expected a type"),
+        (".reg .f64 %f;", "expected a type"),
         (".reg .b32 %z<4000000000>;", "too many"),
         ("bar.red.popc.u32 %r1, 0, %p1;", "not interpreted"),
     ],

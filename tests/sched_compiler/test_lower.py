@@ -9,11 +9,12 @@ from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
+import numpy.typing as npt
 import pytest
 
 from sched_compiler.driver import check
 from sched_compiler.evaluate import evaluate
-from sched_compiler.expr import S32, S64, U32, U64, Expr, Graph, RangeError, topological
+from sched_compiler.expr import FDIV_LIMIT, RECIP_LIMIT, S32, S64, U32, U64, Expr, Graph, RangeError, topological
 from sched_compiler.lower import lower, reciprocal
 from sched_compiler.program import place
 from tests.support.random_expressions import Source
@@ -124,15 +125,18 @@ def known(e: Expr, fixed: set[str]) -> bool:
 
 
 @pytest.mark.parametrize("top", [9, 2**16 - 2, 2**16 - 1, 2**16, 2**31 - 1, 2**31, 4_294_967_291, 2**32 - 2, 2**32 - 1])
-@pytest.mark.parametrize("most", [40, 2**16, 2**32 - 1])
+@pytest.mark.parametrize("most", [40, 2**16, RECIP_LIMIT, RECIP_LIMIT + 1, 2**32 - 1])
 def test_one_reciprocal_for_a_divisor_that_does_not_change_is_exact(top: int, most: int) -> None:
-    """The loop multiplies and shifts; one division is left, of the reciprocal, in 32 bits where they suffice."""
+    """The loop multiplies and shifts; one division is left, of the reciprocal, as cheap as its bits allow."""
     g = Graph()
     x, d = g.var("x", 0, top), g.var("d", 1, most)
     lowered = lower(g, [x // d, x % d], {"d"})
-    divisions = [node for node in topological(lowered) if node.op == "div"]
-    narrow = (top + 1) * most <= U32.hi
-    assert [node.dtype for node in divisions] == [U32 if narrow else U64]
+    divisions = [node for node in topological(lowered) if node.op in ("div", "fdiv", "recip")]
+    product = (top + 1) * most
+    wanted = ("fdiv", U32) if product <= FDIV_LIMIT else ("div", U32) if product <= U32.hi else ("div", U64)
+    if product > FDIV_LIMIT and most <= RECIP_LIMIT:
+        wanted = ("recip", U32)
+    assert [(node.op, node.dtype) for node in divisions] == [wanted]
     changing = [node for node in topological(lowered) if node.args and not known(node, {"d"})]
     assert {node.op for node in changing} <= {"madhi", "shr", "mul", "add", "cast"}
     assert [node.op for node in changing].count("madhi") == 1
@@ -184,7 +188,55 @@ def test_remainders_of_products_are_taken_apart_factor_by_factor(low: int, fixed
 def test_a_reciprocal_is_not_made_for_a_dividend_that_does_not_change_either() -> None:
     g = Graph()
     x, d = g.var("x", 0, 999), g.var("d", 1, 99)
-    assert [node.op for node in topological(lower(g, [x // d], {"x", "d"}))] == ["var", "var", "div"]
+    assert [node.op for node in topological(lower(g, [x // d], {"x", "d"}))] == ["var", "var", "fdiv"]
+
+
+@pytest.mark.parametrize(("top", "op"), [(FDIV_LIMIT - 1, "fdiv"), (FDIV_LIMIT, "div")])
+def test_small_dividends_are_divided_by_floating_point(top: int, op: str) -> None:
+    g = Graph()
+    x, d = g.var("x", 0, top), g.var("d", 1, U32.hi)
+    quotient, remainder = lower(g, [x // d, x % d])
+    assert quotient.op == op
+    assert {node.op for node in topological([remainder]) if node.args} == {op, "mul", "sub"}
+
+
+def test_floating_point_loses_less_than_the_distance_to_a_whole_number() -> None:
+    """(x + 1/2) * (1/d), for every d, where it is nearest to a whole number; the reciprocal one unit off either way."""
+    most = FDIV_LIMIT - 1
+    d = np.arange(1, FDIV_LIMIT + 2)
+    dividends = [np.clip(q * d + n, 0, most) for q in (1, most // d, most // d // 2) for n in (-1, 0)]
+    pairs = [(x, d) for x in dividends] + [(np.arange(FDIV_LIMIT), np.full(FDIV_LIMIT, n)) for n in range(1, 20)]
+    for x, divisor in pairs:
+        exact = np.float32(1) / divisor.astype(np.float32)
+        for inverse in (exact, np.nextafter(exact, np.float32(0)), np.nextafter(exact, np.float32(2))):
+            product = (x.astype(np.float32) + np.float32(0.5)) * inverse
+            assert product.dtype == np.float32
+            assert np.array_equal(np.trunc(product).astype(np.int64), x // divisor)
+
+
+def recip_by_machine(d: npt.NDArray[np.uint32], k: npt.NDArray[np.uint32], units: int) -> npt.NDArray[np.uint32]:
+    """What the backends do for `recip`, the floating-point reciprocal so many units in the last place off."""
+    bits = (np.float32(1) / d.astype(np.float32)).view(np.uint32) + np.uint32(units % 2**32)
+    low = (bits + np.uint32((32 << 23) - 4) + (k << np.uint32(23))).view(np.float32).astype(np.uint64)
+    assert low.max() < 2**32
+    left = 2**32 - 1 - low * d % 2**32
+    more = (left * low >> np.uint64(32)) >> k
+    rest = left - more * d
+    assert rest.max() < 2**32
+    return (low + more + (rest >= d)).astype(np.uint32)
+
+
+@pytest.mark.parametrize("units", [-1, 0, 1])
+def test_a_reciprocal_that_begins_as_floating_point_is_exact(units: int) -> None:
+    """For every divisor, and every shift with which it is asked for."""
+    d = np.arange(1, RECIP_LIMIT + 1, dtype=np.uint32)
+    log = np.frexp(d.astype(np.float64))[1].astype(np.uint32) - np.uint32(1)
+    below = np.where(d > 1, np.frexp(np.maximum(d - 1, 1).astype(np.float64))[1] - 1, 0).astype(np.uint32)
+    g = Graph()
+    divisor, more = g.var("d", 1, RECIP_LIMIT), g.var("k", 0, 20)
+    for k in (np.zeros_like(d), log, below):
+        (exact,) = evaluate([g.recip(divisor, more)], {"d": d, "k": k})
+        assert np.array_equal(recip_by_machine(d, k, units), exact)
 
 
 @pytest.mark.parametrize("low", [0, -40])

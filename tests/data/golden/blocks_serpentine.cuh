@@ -43,6 +43,32 @@ SCHED_FUNCTION unsigned madhi(unsigned a, unsigned b, unsigned long long c) {
   return (unsigned)(((unsigned long long)a * b + c) >> 32);
 #endif
 }
+#ifdef __CUDA_ARCH__
+// 1 / d, at most one unit in the last place off.
+__device__ __forceinline__ float rcp(unsigned d) {
+  float result;
+  asm("rcp.approx.ftz.f32 %0, %1;" : "=f"(result) : "f"((float)d));
+  return result;
+}
+#endif
+// a / b, where a is below 2^21: no whole number is within what floating point loses of (a + 1/2) / b.
+SCHED_FUNCTION unsigned fdiv(unsigned a, unsigned b) {
+#ifdef __CUDA_ARCH__
+  return (unsigned)(((float)a + 0.5f) * rcp(b));
+#else
+  return a / b;
+#endif
+}
+// (2^(32 + k) - 1) / d, where that fits 32 bits and d is at most 2^20.
+SCHED_FUNCTION unsigned recip(unsigned d, unsigned k) {
+#ifdef __CUDA_ARCH__
+  const unsigned low = (unsigned)__uint_as_float(__float_as_uint(rcp(d)) + (k << 23) + ((32u << 23) - 4u));
+  const unsigned left = ~(low * d), more = __umulhi(left, low) >> k;
+  return low + more + (left - more * d >= d ? 1u : 0u);
+#else
+  return (unsigned)(((1ull << (32u + k)) - 1u) / d);
+#endif
+}
 // -a, which compilers would take apart again to subtract, by one instruction more.
 SCHED_FUNCTION unsigned neg(unsigned a) {
 #ifdef __CUDA_ARCH__
@@ -73,6 +99,24 @@ SCHED_FUNCTION unsigned merge(unsigned high, unsigned low, unsigned mask) {
   return (high & ~mask) | (low & mask);
 #endif
 }
+// c ? a : b without a branch, by the macro SCHED_CHOOSE, which computes no more than it must on the host.
+#ifdef __CUDA_ARCH__
+__device__ __forceinline__ unsigned choose(bool c, unsigned a, unsigned b) {
+  asm("{.reg .pred p; setp.ne.u32 p, %1, 0; selp.b32 %0, %2, %3, p;}" : "=r"(a) : "r"((unsigned)c), "r"(a), "r"(b));
+  return a;
+}
+__device__ __forceinline__ int choose(bool c, int a, int b) { return (int)choose(c, (unsigned)a, (unsigned)b); }
+__device__ __forceinline__ unsigned long long choose(bool c, unsigned long long a, unsigned long long b) {
+  asm("{.reg .pred p; setp.ne.u32 p, %1, 0; selp.b64 %0, %2, %3, p;}" : "=l"(a) : "r"((unsigned)c), "l"(a), "l"(b));
+  return a;
+}
+__device__ __forceinline__ long long choose(bool c, long long a, long long b) {
+  return (long long)choose(c, (unsigned long long)a, (unsigned long long)b);
+}
+#define SCHED_CHOOSE(c, a, b) ::sched::detail::choose(c, a, b)
+#else
+#define SCHED_CHOOSE(c, a, b) ((c) ? (a) : (b))
+#endif
 // The same value. In a loop compilers would keep what follows from an index and advance it too, which costs more.
 SCHED_FUNCTION unsigned opaque(unsigned index) {
 #ifdef __CUDA_ARCH__
@@ -97,7 +141,7 @@ struct blocks_serpentine {
   Index index;  // the current work index
 
   SCHED_FUNCTION explicit blocks_serpentine(unsigned worker) {
-    index = (worker < 66u) ? worker : 1073u;
+    index = SCHED_CHOOSE((worker < 66u), worker, 1073u);
   }
   // What a kernel gets passed, whatever the dispatch, so that its source is the same for all of them.
   struct Arguments { };
@@ -110,9 +154,9 @@ struct blocks_serpentine {
     return index < 1073u;
   }
   SCHED_FUNCTION void next() {
-    index = index + 66u;
+    index = detail::opaque(index + 66u);
   }
-  SCHED_FUNCTION Tile tile() const { return index_to_tile(detail::opaque(index)); }
+  SCHED_FUNCTION Tile tile() const { return index_to_tile(index); }
   // The number of work items.
   SCHED_FUNCTION Index items() const {
     return 1073u;
@@ -122,8 +166,9 @@ struct blocks_serpentine {
     const unsigned t1 = detail::mulhi(i, 29826162u);
     const unsigned t2 = (i - (t1 * 144u)) >> 4u;
     const bool t3 = i < 1008u;
-    const unsigned t4 = t3 ? (((((t1 & 1u) == 1u) ? (8u - t2) : t2) * 4u) + ((i >> 2u) & 3u)) : (t0 ? (i - 1008u) : 36u);
-    return Tile{(int)t4, (int)(t3 ? ((t1 * 4u) + (i & 3u)) : (t0 ? 28u : (i - 1045u)))};
+    const unsigned t4 = SCHED_CHOOSE(t3, ((SCHED_CHOOSE(((t1 & 1u) == 0u), t2, (8u - t2)) * 4u) + ((i >> 2u) & 3u)), SCHED_CHOOSE(t0, (i - 1008u), 36u));
+    const unsigned t5 = SCHED_CHOOSE(t3, ((t1 * 4u) + (i & 3u)), SCHED_CHOOSE(t0, 28u, (i - 1045u)));
+    return Tile{(int)t4, (int)t5};
   }
   // Whether a scheduled tile lies in the space; false for padding.
   SCHED_FUNCTION bool in_bounds(Tile) const {
@@ -133,13 +178,10 @@ struct blocks_serpentine {
   SCHED_FUNCTION Index tile_to_index(Tile tile) const {
     const unsigned t0 = (unsigned)tile.n;
     const unsigned t1 = (unsigned)tile.m;
-    const unsigned t2 = (unsigned)tile.n;
-    const unsigned t3 = (unsigned)tile.m;
-    const unsigned t4 = t3 >> 2u;
-    const unsigned t5 = t0 >> 2u;
-    const unsigned t6 = ((t5 * 144u) + (((t5 & 1u) == 1u) ? ((8u - t4) * 16u) : (t4 * 16u))) + ((t3 & 3u) * 4u);
-    const unsigned t7 = ((t1 < 36u) && (t2 < 28u)) ? (t6 + (t0 & 3u)) : ((28u <= t2) ? (t1 + 1008u) : (t0 + 1045u));
-    return t7;
+    const unsigned t2 = t1 >> 2u;
+    const unsigned t3 = ((t0 >> 2u) * 144u) + SCHED_CHOOSE(((t0 & 4u) == 0u), (t2 * 16u), ((8u - t2) * 16u));
+    const unsigned t4 = SCHED_CHOOSE(((t1 < 36u) && (t0 < 28u)), ((t3 + ((t1 & 3u) * 4u)) + (t0 & 3u)), SCHED_CHOOSE((28u <= t0), (t1 + 1008u), (t0 + 1045u)));
+    return t4;
   }
 };
 }  // namespace sched

@@ -43,6 +43,32 @@ SCHED_FUNCTION unsigned madhi(unsigned a, unsigned b, unsigned long long c) {
   return (unsigned)(((unsigned long long)a * b + c) >> 32);
 #endif
 }
+#ifdef __CUDA_ARCH__
+// 1 / d, at most one unit in the last place off.
+__device__ __forceinline__ float rcp(unsigned d) {
+  float result;
+  asm("rcp.approx.ftz.f32 %0, %1;" : "=f"(result) : "f"((float)d));
+  return result;
+}
+#endif
+// a / b, where a is below 2^21: no whole number is within what floating point loses of (a + 1/2) / b.
+SCHED_FUNCTION unsigned fdiv(unsigned a, unsigned b) {
+#ifdef __CUDA_ARCH__
+  return (unsigned)(((float)a + 0.5f) * rcp(b));
+#else
+  return a / b;
+#endif
+}
+// (2^(32 + k) - 1) / d, where that fits 32 bits and d is at most 2^20.
+SCHED_FUNCTION unsigned recip(unsigned d, unsigned k) {
+#ifdef __CUDA_ARCH__
+  const unsigned low = (unsigned)__uint_as_float(__float_as_uint(rcp(d)) + (k << 23) + ((32u << 23) - 4u));
+  const unsigned left = ~(low * d), more = __umulhi(left, low) >> k;
+  return low + more + (left - more * d >= d ? 1u : 0u);
+#else
+  return (unsigned)(((1ull << (32u + k)) - 1u) / d);
+#endif
+}
 // -a, which compilers would take apart again to subtract, by one instruction more.
 SCHED_FUNCTION unsigned neg(unsigned a) {
 #ifdef __CUDA_ARCH__
@@ -73,6 +99,24 @@ SCHED_FUNCTION unsigned merge(unsigned high, unsigned low, unsigned mask) {
   return (high & ~mask) | (low & mask);
 #endif
 }
+// c ? a : b without a branch, by the macro SCHED_CHOOSE, which computes no more than it must on the host.
+#ifdef __CUDA_ARCH__
+__device__ __forceinline__ unsigned choose(bool c, unsigned a, unsigned b) {
+  asm("{.reg .pred p; setp.ne.u32 p, %1, 0; selp.b32 %0, %2, %3, p;}" : "=r"(a) : "r"((unsigned)c), "r"(a), "r"(b));
+  return a;
+}
+__device__ __forceinline__ int choose(bool c, int a, int b) { return (int)choose(c, (unsigned)a, (unsigned)b); }
+__device__ __forceinline__ unsigned long long choose(bool c, unsigned long long a, unsigned long long b) {
+  asm("{.reg .pred p; setp.ne.u32 p, %1, 0; selp.b64 %0, %2, %3, p;}" : "=l"(a) : "r"((unsigned)c), "l"(a), "l"(b));
+  return a;
+}
+__device__ __forceinline__ long long choose(bool c, long long a, long long b) {
+  return (long long)choose(c, (unsigned long long)a, (unsigned long long)b);
+}
+#define SCHED_CHOOSE(c, a, b) ::sched::detail::choose(c, a, b)
+#else
+#define SCHED_CHOOSE(c, a, b) ((c) ? (a) : (b))
+#endif
 // The same value. In a loop compilers would keep what follows from an index and advance it too, which costs more.
 SCHED_FUNCTION unsigned opaque(unsigned index) {
 #ifdef __CUDA_ARCH__
@@ -102,11 +146,13 @@ struct clusters_2x1 {
   unsigned k2;  // computed once
   unsigned k3;  // computed once
   unsigned k4;  // computed once
-  unsigned long long k5;  // computed once
-  unsigned k6;  // computed once
+  unsigned k5;  // computed once
+  unsigned long long k6;  // computed once
   unsigned k7;  // computed once
   unsigned k8;  // computed once
-  unsigned long long k9;  // computed once
+  unsigned k9;  // computed once
+  unsigned k10;  // computed once
+  unsigned long long k11;  // computed once
   Index index;  // the current work index
 
   SCHED_FUNCTION clusters_2x1(unsigned worker, unsigned rank_, unsigned p_M_, unsigned p_N_) : rank(rank_), p_M(p_M_), p_N(p_N_) {
@@ -115,12 +161,14 @@ struct clusters_2x1 {
     k2 = ((p_N + 255u) >> 8u) * 4u;
     k3 = detail::neg(k2);
     k4 = detail::log2((k2 - 1u));
-    k5 = (18446744073709551615ull >> (32u - k4)) / ((unsigned long long)k2);
-    k6 = ((((k0 + 1u) >> 1u) + 3u) & 3u) + 1u;
-    k7 = detail::neg(k6);
-    k8 = ((((k0 + 1u) >> 1u) + 3u) >> 2u) - 1u;
-    k9 = (unsigned long long)(4294967295u / k6);
-    index = (worker < 66u) ? worker : k1;
+    k5 = detail::recip(k2, k4);
+    k6 = (unsigned long long)k5;
+    k7 = ((((k0 + 1u) >> 1u) + 3u) & 3u) + 1u;
+    k8 = detail::neg(k7);
+    k9 = ((((k0 + 1u) >> 1u) + 3u) >> 2u) - 1u;
+    k10 = detail::fdiv(2097151u, k7) * 2048u;
+    k11 = (unsigned long long)k10;
+    index = SCHED_CHOOSE((worker < 66u), worker, k1);
   }
   // What a kernel gets passed, whatever the dispatch, so that its source is the same for all of them.
   struct Arguments { unsigned p_M; unsigned p_N; };
@@ -133,22 +181,23 @@ struct clusters_2x1 {
     return index < k1;
   }
   SCHED_FUNCTION void next() {
-    index = index + 66u;
+    index = detail::opaque(index + 66u);
   }
-  SCHED_FUNCTION Tile tile() const { return index_to_tile(detail::opaque(index)); }
+  SCHED_FUNCTION Tile tile() const { return index_to_tile(index); }
   // The number of work items.
   SCHED_FUNCTION Index items() const {
     return k1;
   }
   SCHED_FUNCTION Tile index_to_tile(Index i) const {
-    const unsigned t0 = detail::madhi(i, ((unsigned)k5), k5);
-    const unsigned t1 = ((t0 >> k4) * k3) + i;
-    const unsigned t2 = t0 >> k4;
-    const bool t3 = t2 == k8;
-    const unsigned t4 = t1 >> 2u;
-    const unsigned t5 = detail::madhi(t1, ((unsigned)k9), k9);
-    const unsigned t6 = (((t2 * 4u) + (((t3 ? t5 : t4) * (t3 ? k7 : (0u - 4u))) + t1)) * 2u) + rank;
-    return Tile{(int)t6, (int)(t3 ? t5 : t4)};
+    const unsigned t0 = detail::madhi(i, k5, k6);
+    const unsigned t1 = t0 >> k4;
+    const unsigned t2 = (t1 * k3) + i;
+    const bool t3 = t1 == k9;
+    const unsigned t4 = t2 >> 2u;
+    const unsigned t5 = detail::madhi(t2, k10, k11);
+    const unsigned t6 = SCHED_CHOOSE(t3, t5, t4);
+    const unsigned t7 = (((t1 * 4u) + ((t6 * SCHED_CHOOSE(t3, k8, (0u - 4u))) + t2)) * 2u) + rank;
+    return Tile{(int)t7, (int)t6};
   }
   // Whether a scheduled tile lies in the space; false for padding.
   SCHED_FUNCTION bool in_bounds(Tile tile) const {
@@ -158,7 +207,7 @@ struct clusters_2x1 {
   SCHED_FUNCTION Index tile_to_index(Tile tile) const {
     const unsigned t0 = (unsigned)tile.m;
     const unsigned t1 = t0 >> 3u;
-    const unsigned t2 = ((t1 * k2) + (((unsigned)tile.n) * ((t1 == k8) ? k6 : 4u))) + ((t0 >> 1u) & 3u);
+    const unsigned t2 = ((t1 * k2) + (((unsigned)tile.n) * SCHED_CHOOSE((t1 == k9), k7, 4u))) + ((t0 >> 1u) & 3u);
     return t2;
   }
 };

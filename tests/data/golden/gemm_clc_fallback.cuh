@@ -60,6 +60,32 @@ SCHED_FUNCTION unsigned madhi(unsigned a, unsigned b, unsigned long long c) {
   return (unsigned)(((unsigned long long)a * b + c) >> 32);
 #endif
 }
+#ifdef __CUDA_ARCH__
+// 1 / d, at most one unit in the last place off.
+__device__ __forceinline__ float rcp(unsigned d) {
+  float result;
+  asm("rcp.approx.ftz.f32 %0, %1;" : "=f"(result) : "f"((float)d));
+  return result;
+}
+#endif
+// a / b, where a is below 2^21: no whole number is within what floating point loses of (a + 1/2) / b.
+SCHED_FUNCTION unsigned fdiv(unsigned a, unsigned b) {
+#ifdef __CUDA_ARCH__
+  return (unsigned)(((float)a + 0.5f) * rcp(b));
+#else
+  return a / b;
+#endif
+}
+// (2^(32 + k) - 1) / d, where that fits 32 bits and d is at most 2^20.
+SCHED_FUNCTION unsigned recip(unsigned d, unsigned k) {
+#ifdef __CUDA_ARCH__
+  const unsigned low = (unsigned)__uint_as_float(__float_as_uint(rcp(d)) + (k << 23) + ((32u << 23) - 4u));
+  const unsigned left = ~(low * d), more = __umulhi(left, low) >> k;
+  return low + more + (left - more * d >= d ? 1u : 0u);
+#else
+  return (unsigned)(((1ull << (32u + k)) - 1u) / d);
+#endif
+}
 // -a, which compilers would take apart again to subtract, by one instruction more.
 SCHED_FUNCTION unsigned neg(unsigned a) {
 #ifdef __CUDA_ARCH__
@@ -90,6 +116,24 @@ SCHED_FUNCTION unsigned merge(unsigned high, unsigned low, unsigned mask) {
   return (high & ~mask) | (low & mask);
 #endif
 }
+// c ? a : b without a branch, by the macro SCHED_CHOOSE, which computes no more than it must on the host.
+#ifdef __CUDA_ARCH__
+__device__ __forceinline__ unsigned choose(bool c, unsigned a, unsigned b) {
+  asm("{.reg .pred p; setp.ne.u32 p, %1, 0; selp.b32 %0, %2, %3, p;}" : "=r"(a) : "r"((unsigned)c), "r"(a), "r"(b));
+  return a;
+}
+__device__ __forceinline__ int choose(bool c, int a, int b) { return (int)choose(c, (unsigned)a, (unsigned)b); }
+__device__ __forceinline__ unsigned long long choose(bool c, unsigned long long a, unsigned long long b) {
+  asm("{.reg .pred p; setp.ne.u32 p, %1, 0; selp.b64 %0, %2, %3, p;}" : "=l"(a) : "r"((unsigned)c), "l"(a), "l"(b));
+  return a;
+}
+__device__ __forceinline__ long long choose(bool c, long long a, long long b) {
+  return (long long)choose(c, (unsigned long long)a, (unsigned long long)b);
+}
+#define SCHED_CHOOSE(c, a, b) ::sched::detail::choose(c, a, b)
+#else
+#define SCHED_CHOOSE(c, a, b) ((c) ? (a) : (b))
+#endif
 // The same value. In a loop compilers would keep what follows from an index and advance it too, which costs more.
 SCHED_FUNCTION unsigned opaque(unsigned index) {
 #ifdef __CUDA_ARCH__
@@ -179,8 +223,9 @@ struct gemm_clc_fallback {
   unsigned k0;  // computed once
   unsigned k1;  // computed once
   unsigned k2;  // computed once
-  unsigned long long k3;  // computed once
-  unsigned k4;  // computed once
+  unsigned k3;  // computed once
+  unsigned long long k4;  // computed once
+  unsigned k5;  // computed once
   Shared* shared;  // in shared memory
   unsigned* counter;  // below sm_100: in global memory, zero before the first launch
   unsigned turn;  // which slot is next, and the parity of the answer's barrier
@@ -190,10 +235,10 @@ struct gemm_clc_fallback {
     const unsigned t0 = (p_m_tiles + 1u) >> 1u;
     k0 = (((t0 > 1u ? t0 : 1u) + 3u) & 3u) + 1u;
     k1 = detail::neg(k0);
-    const unsigned t1 = (p_m_tiles + 1u) >> 1u;
-    k2 = (((t1 > 1u ? t1 : 1u) + 3u) >> 2u) - 1u;
-    k3 = (unsigned long long)(4294967295u / k0);
-    k4 = ((p_m_tiles + 1u) >> 1u) * 24u;
+    k2 = (((t0 > 1u ? t0 : 1u) + 3u) >> 2u) - 1u;
+    k3 = detail::fdiv(2097151u, k0) * 2048u;
+    k4 = (unsigned long long)k3;
+    k5 = t0 * 24u;
   }
   // What a kernel gets passed, whatever the dispatch, so that its source is the same for all of them.
   struct Arguments { unsigned p_m_tiles; unsigned* counter; };
@@ -226,7 +271,7 @@ struct gemm_clc_fallback {
   }
   // Whether there is a current tile. Ask before `tile()`.
   SCHED_FUNCTION bool valid() const {
-    return index < k4;
+    return index < k5;
   }
   // All threads of the worker call this together.
   SCHED_DEVICE void next() {
@@ -336,16 +381,17 @@ struct gemm_clc_fallback {
   }
   // The number of work items.
   SCHED_FUNCTION Index items() const {
-    return k4;
+    return k5;
   }
   SCHED_FUNCTION Tile index_to_tile(Index i) const {
     const unsigned t0 = detail::mulhi(i, 44739243u);
     const unsigned t1 = i - (t0 * 96u);
     const bool t2 = t0 == k2;
     const unsigned t3 = t1 >> 2u;
-    const unsigned t4 = detail::madhi(t1, ((unsigned)k3), k3);
-    const unsigned t5 = (((t0 * 4u) + (((t2 ? t4 : t3) * (t2 ? k1 : (0u - 4u))) + t1)) * 2u) + rank;
-    return Tile{(int)t5, (int)(t2 ? t4 : t3)};
+    const unsigned t4 = detail::madhi(t1, k3, k4);
+    const unsigned t5 = SCHED_CHOOSE(t2, t4, t3);
+    const unsigned t6 = (((t0 * 4u) + ((t5 * SCHED_CHOOSE(t2, k1, (0u - 4u))) + t1)) * 2u) + rank;
+    return Tile{(int)t6, (int)t5};
   }
   // Whether a scheduled tile lies in the space; false for padding.
   SCHED_FUNCTION bool in_bounds(Tile tile) const {
@@ -355,7 +401,7 @@ struct gemm_clc_fallback {
   SCHED_FUNCTION Index tile_to_index(Tile tile) const {
     const unsigned t0 = (unsigned)tile.m;
     const unsigned t1 = t0 >> 3u;
-    const unsigned t2 = ((t1 * 96u) + (((unsigned)tile.n) * ((t1 == k2) ? k0 : 4u))) + ((t0 >> 1u) & 3u);
+    const unsigned t2 = ((t1 * 96u) + (((unsigned)tile.n) * SCHED_CHOOSE((t1 == k2), k0, 4u))) + ((t0 >> 1u) & 3u);
     return t2;
   }
 

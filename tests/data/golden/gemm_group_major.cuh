@@ -43,6 +43,32 @@ SCHED_FUNCTION unsigned madhi(unsigned a, unsigned b, unsigned long long c) {
   return (unsigned)(((unsigned long long)a * b + c) >> 32);
 #endif
 }
+#ifdef __CUDA_ARCH__
+// 1 / d, at most one unit in the last place off.
+__device__ __forceinline__ float rcp(unsigned d) {
+  float result;
+  asm("rcp.approx.ftz.f32 %0, %1;" : "=f"(result) : "f"((float)d));
+  return result;
+}
+#endif
+// a / b, where a is below 2^21: no whole number is within what floating point loses of (a + 1/2) / b.
+SCHED_FUNCTION unsigned fdiv(unsigned a, unsigned b) {
+#ifdef __CUDA_ARCH__
+  return (unsigned)(((float)a + 0.5f) * rcp(b));
+#else
+  return a / b;
+#endif
+}
+// (2^(32 + k) - 1) / d, where that fits 32 bits and d is at most 2^20.
+SCHED_FUNCTION unsigned recip(unsigned d, unsigned k) {
+#ifdef __CUDA_ARCH__
+  const unsigned low = (unsigned)__uint_as_float(__float_as_uint(rcp(d)) + (k << 23) + ((32u << 23) - 4u));
+  const unsigned left = ~(low * d), more = __umulhi(left, low) >> k;
+  return low + more + (left - more * d >= d ? 1u : 0u);
+#else
+  return (unsigned)(((1ull << (32u + k)) - 1u) / d);
+#endif
+}
 // -a, which compilers would take apart again to subtract, by one instruction more.
 SCHED_FUNCTION unsigned neg(unsigned a) {
 #ifdef __CUDA_ARCH__
@@ -73,6 +99,24 @@ SCHED_FUNCTION unsigned merge(unsigned high, unsigned low, unsigned mask) {
   return (high & ~mask) | (low & mask);
 #endif
 }
+// c ? a : b without a branch, by the macro SCHED_CHOOSE, which computes no more than it must on the host.
+#ifdef __CUDA_ARCH__
+__device__ __forceinline__ unsigned choose(bool c, unsigned a, unsigned b) {
+  asm("{.reg .pred p; setp.ne.u32 p, %1, 0; selp.b32 %0, %2, %3, p;}" : "=r"(a) : "r"((unsigned)c), "r"(a), "r"(b));
+  return a;
+}
+__device__ __forceinline__ int choose(bool c, int a, int b) { return (int)choose(c, (unsigned)a, (unsigned)b); }
+__device__ __forceinline__ unsigned long long choose(bool c, unsigned long long a, unsigned long long b) {
+  asm("{.reg .pred p; setp.ne.u32 p, %1, 0; selp.b64 %0, %2, %3, p;}" : "=l"(a) : "r"((unsigned)c), "l"(a), "l"(b));
+  return a;
+}
+__device__ __forceinline__ long long choose(bool c, long long a, long long b) {
+  return (long long)choose(c, (unsigned long long)a, (unsigned long long)b);
+}
+#define SCHED_CHOOSE(c, a, b) ::sched::detail::choose(c, a, b)
+#else
+#define SCHED_CHOOSE(c, a, b) ((c) ? (a) : (b))
+#endif
 // The same value. In a loop compilers would keep what follows from an index and advance it too, which costs more.
 SCHED_FUNCTION unsigned opaque(unsigned index) {
 #ifdef __CUDA_ARCH__
@@ -99,7 +143,8 @@ struct gemm_group_major {
   unsigned k1;  // computed once
   unsigned k2;  // computed once
   unsigned k3;  // computed once
-  unsigned long long k4;  // computed once
+  unsigned k4;  // computed once
+  unsigned long long k5;  // computed once
   Index index;  // the current work index
 
   SCHED_FUNCTION gemm_group_major(unsigned worker, unsigned p_m_tiles_) : p_m_tiles(p_m_tiles_) {
@@ -107,8 +152,9 @@ struct gemm_group_major {
     k1 = (((p_m_tiles > 1u ? p_m_tiles : 1u) + 7u) & 7u) + 1u;
     k2 = detail::neg(k1);
     k3 = (((p_m_tiles > 1u ? p_m_tiles : 1u) + 7u) >> 3u) - 1u;
-    k4 = (unsigned long long)(4294967295u / k1);
-    index = (worker < 132u) ? worker : k0;
+    k4 = detail::fdiv(2097151u, k1) * 2048u;
+    k5 = (unsigned long long)k4;
+    index = SCHED_CHOOSE((worker < 132u), worker, k0);
   }
   // What a kernel gets passed, whatever the dispatch, so that its source is the same for all of them.
   struct Arguments { unsigned p_m_tiles; };
@@ -121,9 +167,9 @@ struct gemm_group_major {
     return index < k0;
   }
   SCHED_FUNCTION void next() {
-    index = index + 132u;
+    index = detail::opaque(index + 132u);
   }
-  SCHED_FUNCTION Tile tile() const { return index_to_tile(detail::opaque(index)); }
+  SCHED_FUNCTION Tile tile() const { return index_to_tile(index); }
   // The number of work items.
   SCHED_FUNCTION Index items() const {
     return k0;
@@ -133,8 +179,9 @@ struct gemm_group_major {
     const unsigned t1 = i >> 8u;
     const bool t2 = t1 == k3;
     const unsigned t3 = (i >> 3u) & 31u;
-    const unsigned t4 = detail::madhi(t0, ((unsigned)k4), k4);
-    return Tile{(int)((t1 * 8u) + (((t2 ? t4 : t3) * (t2 ? k2 : (0u - 8u))) + t0)), (int)(t2 ? t4 : t3)};
+    const unsigned t4 = detail::madhi(t0, k4, k5);
+    const unsigned t5 = SCHED_CHOOSE(t2, t4, t3);
+    return Tile{(int)((t1 * 8u) + ((t5 * SCHED_CHOOSE(t2, k2, (0u - 8u))) + t0)), (int)t5};
   }
   // Whether a scheduled tile lies in the space; false for padding.
   SCHED_FUNCTION bool in_bounds(Tile) const {
@@ -144,7 +191,7 @@ struct gemm_group_major {
   SCHED_FUNCTION Index tile_to_index(Tile tile) const {
     const unsigned t0 = (unsigned)tile.m;
     const unsigned t1 = t0 >> 3u;
-    const unsigned t2 = ((t1 * 256u) + (((unsigned)tile.n) * ((t1 == k3) ? k1 : 8u))) + (t0 & 7u);
+    const unsigned t2 = ((t1 * 256u) + (((unsigned)tile.n) * SCHED_CHOOSE((t1 == k3), k1, 8u))) + (t0 & 7u);
     return t2;
   }
 };

@@ -1,0 +1,137 @@
+"""What every header begins with: the functions that printed expressions call."""
+
+from __future__ import annotations
+
+#: The macro of a choice without a branch.
+CHOOSE = "SCHED_CHOOSE"
+#: What stands before the struct, once in a translation unit.
+PRELUDE = """\
+#ifndef SCHED_FUNCTION
+#if defined(__CUDACC__) || defined(__CUDACC_RTC__)
+#define SCHED_FUNCTION __host__ __device__ __forceinline__
+#else
+#define SCHED_FUNCTION inline
+#endif
+#endif
+#ifndef SCHED_DETAIL
+#define SCHED_DETAIL
+namespace sched {
+namespace detail {
+// Upper half of the full product.
+SCHED_FUNCTION unsigned mulhi(unsigned a, unsigned b) {
+#ifdef __CUDA_ARCH__
+  return __umulhi(a, b);
+#else
+  return (unsigned)(((unsigned long long)a * b) >> 32);
+#endif
+}
+SCHED_FUNCTION unsigned long long mulhi(unsigned long long a, unsigned long long b) {
+#ifdef __CUDA_ARCH__
+  return __umul64hi(a, b);
+#else
+  return (unsigned long long)(((unsigned __int128)a * b) >> 64);
+#endif
+}
+// Upper half of a * b + c: one instruction, which compilers miss.
+SCHED_FUNCTION unsigned madhi(unsigned a, unsigned b, unsigned long long c) {
+#ifdef __CUDA_ARCH__
+  unsigned high;
+  asm("{.reg .b64 w; .reg .b32 low; mul.wide.u32 w, %1, %2; add.u64 w, w, %3; mov.b64 {low, %0}, w;}"
+      : "=r"(high)
+      : "r"(a), "r"(b), "l"(c));
+  return high;
+#else
+  return (unsigned)(((unsigned long long)a * b + c) >> 32);
+#endif
+}
+#ifdef __CUDA_ARCH__
+// 1 / d, at most one unit in the last place off.
+__device__ __forceinline__ float rcp(unsigned d) {
+  float result;
+  asm("rcp.approx.ftz.f32 %0, %1;" : "=f"(result) : "f"((float)d));
+  return result;
+}
+#endif
+// a / b, where a is below 2^21: no whole number is within what floating point loses of (a + 1/2) / b.
+SCHED_FUNCTION unsigned fdiv(unsigned a, unsigned b) {
+#ifdef __CUDA_ARCH__
+  return (unsigned)(((float)a + 0.5f) * rcp(b));
+#else
+  return a / b;
+#endif
+}
+// (2^(32 + k) - 1) / d, where that fits 32 bits and d is at most 2^20.
+SCHED_FUNCTION unsigned recip(unsigned d, unsigned k) {
+#ifdef __CUDA_ARCH__
+  const unsigned low = (unsigned)__uint_as_float(__float_as_uint(rcp(d)) + (k << 23) + ((32u << 23) - 4u));
+  const unsigned left = ~(low * d), more = __umulhi(left, low) >> k;
+  return low + more + (left - more * d >= d ? 1u : 0u);
+#else
+  return (unsigned)(((1ull << (32u + k)) - 1u) / d);
+#endif
+}
+// -a, which compilers would take apart again to subtract, by one instruction more.
+SCHED_FUNCTION unsigned neg(unsigned a) {
+#ifdef __CUDA_ARCH__
+  asm("neg.s32 %0, %1;" : "=r"(a) : "r"(a));
+  return a;
+#else
+  return 0u - a;
+#endif
+}
+SCHED_FUNCTION unsigned long long neg(unsigned long long a) { return 0ull - a; }
+// Number of the highest bit that is set, 0 if none is.
+SCHED_FUNCTION unsigned log2(unsigned a) {
+#ifdef __CUDA_ARCH__
+  return 31u - (unsigned)__clz((int)(a | 1u));
+#else
+  unsigned n = 0;
+  while (a >>= 1) ++n;
+  return n;
+#endif
+}
+// The bits of `low` in `mask`, of `high` elsewhere: one instruction, which compilers miss.
+SCHED_FUNCTION unsigned merge(unsigned high, unsigned low, unsigned mask) {
+#ifdef __CUDA_ARCH__
+  unsigned merged;
+  asm("lop3.b32 %0, %1, %2, %3, 0xD8;" : "=r"(merged) : "r"(high), "r"(low), "r"(mask));
+  return merged;
+#else
+  return (high & ~mask) | (low & mask);
+#endif
+}
+// c ? a : b without a branch, by the macro SCHED_CHOOSE, which computes no more than it must on the host.
+#ifdef __CUDA_ARCH__
+__device__ __forceinline__ unsigned choose(bool c, unsigned a, unsigned b) {
+  asm("{.reg .pred p; setp.ne.u32 p, %1, 0; selp.b32 %0, %2, %3, p;}" : "=r"(a) : "r"((unsigned)c), "r"(a), "r"(b));
+  return a;
+}
+__device__ __forceinline__ int choose(bool c, int a, int b) { return (int)choose(c, (unsigned)a, (unsigned)b); }
+__device__ __forceinline__ unsigned long long choose(bool c, unsigned long long a, unsigned long long b) {
+  asm("{.reg .pred p; setp.ne.u32 p, %1, 0; selp.b64 %0, %2, %3, p;}" : "=l"(a) : "r"((unsigned)c), "l"(a), "l"(b));
+  return a;
+}
+__device__ __forceinline__ long long choose(bool c, long long a, long long b) {
+  return (long long)choose(c, (unsigned long long)a, (unsigned long long)b);
+}
+#define SCHED_CHOOSE(c, a, b) ::sched::detail::choose(c, a, b)
+#else
+#define SCHED_CHOOSE(c, a, b) ((c) ? (a) : (b))
+#endif
+// The same value. In a loop compilers would keep what follows from an index and advance it too, which costs more.
+SCHED_FUNCTION unsigned opaque(unsigned index) {
+#ifdef __CUDA_ARCH__
+  asm("mov.b32 %0, %1;" : "=r"(index) : "r"(index));
+#endif
+  return index;
+}
+SCHED_FUNCTION unsigned long long opaque(unsigned long long index) {
+#ifdef __CUDA_ARCH__
+  asm("mov.b64 %0, %1;" : "=l"(index) : "l"(index));
+#endif
+  return index;
+}
+}  // namespace detail
+}  // namespace sched
+#endif
+"""
