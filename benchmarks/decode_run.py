@@ -1,8 +1,9 @@
 """What `decode.py build FOLDER` made, on a device: `decode_run.py FOLDER`. Needs cuda-bindings and NumPy alone.
 
-One block of one warp walks the tiles of worker 0. Cycles are of the warm loop: the fewest of many launches, taken in
-turn with the others'. Where there is ncu, the instructions that a warp executes are counted by its `inst_executed`.
-Both are for each tile, less those of the bare loop.
+One block of one warp walks the tiles of worker 0, and in another launch the last of them alone: the difference is what
+the others take. Cycles are of the warm loop, the fewest of many launches, taken in turn with the others'. Where there
+is ncu, the instructions that a warp executes are counted by its `inst_executed`. Both are for each tile, less those of
+the bare loop.
 """
 
 from __future__ import annotations
@@ -14,13 +15,15 @@ import json
 import shutil
 import subprocess
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 WORKERS, ROUNDS = 132, 50
-TABLES = ([0, 0, 0, 1, 1, 2, 2, 0], [0, 0, 1, 0, 1, 0, 1, 0], [0, 1, 0, 0, 0, 0, 0, 0], [0, 7, 7])
+#: Of two workers: 64 tiles, and half as many.
+TABLES = ([n % 3 for n in range(96)], [n % 2 for n in range(96)], [n // 4 % 2 for n in range(96)], [0, 64, 96])
 
 
 def _call(name: str, *arguments: Any) -> Any:
@@ -38,54 +41,64 @@ def _uploaded(data: bytes) -> int:
     return address
 
 
-def _launch(function: Any, values: list[tuple[int, bytes]]) -> None:
+def _launch(function: Any, blocks: int, values: list[bytes]) -> None:
     """`values` are what each parameter holds."""
-    held = [ctypes.create_string_buffer(data, len(data)) for _, data in values]
+    held = [ctypes.create_string_buffer(data, len(data)) for data in values]
     pointers = (ctypes.c_void_p * len(held))(*(ctypes.addressof(h) for h in held))
-    _call("cuLaunchKernel", function, 1, 1, 1, 32, 1, 1, 0, 0, ctypes.addressof(pointers), 0)
+    _call("cuLaunchKernel", function, blocks, 1, 1, 32, 1, 1, 0, 0, ctypes.addressof(pointers), 0)
     _call("cuCtxSynchronize")
 
 
 class Kernel:
     """A cubin with what it is launched with."""
 
-    def __init__(self, blob: bytes, case: dict[str, Any], contender: str) -> None:
-        self.case, self.contender, self.fewest = case, contender, 2**62
+    def __init__(self, blob: bytes, case: dict[str, Any], contender: str, ahead: bool) -> None:
+        self.case, self.contender, self.fewest = case, contender, [2**62, 2**62]
+        self.form = "ahead" if ahead else "in turn"
+        #: Whether it skips tiles one by one, so that what it executes says nothing of one tile.
+        self.walks = case["carried"] and contender in ("cuda", "ptx")
         module = _call("cuModuleLoadData", blob)
         self.function = _call("cuModuleGetFunction", module, b"kernel")
         self.cycles = _uploaded(bytes(8))
+        self.blocks = WORKERS if contender == "cutlass" else 1  # CUTLASS steps by as many as there are
         words = np.array(case["values"], dtype=np.uint32)
-        self.values = [self.cycles.to_bytes(8, "little")]
         if contender == "cutlass":
             made = _uploaded(bytes(120))
             rows, columns = (int(v).to_bytes(4, "little") for v in case["shape"])
             prepare = _call("cuModuleGetFunction", module, b"prepare")
-            _launch(prepare, [(8, made.to_bytes(8, "little")), (4, rows), (4, columns)])
+            _launch(prepare, 1, [made.to_bytes(8, "little"), rows, columns])
             read = bytearray(120)
             _call("cuMemcpyDtoH", read, made, 120)
-            self.values.append(bytes(read))
+            self.values = [bytes(read)]
         elif case["tables"]:
             tables = [_uploaded(np.array(t, dtype=np.int32).tobytes()) for t in TABLES]
             addresses = np.array(tables, dtype=np.uint64)
-            self.values += [addresses.tobytes()] if contender == "cuda" else [a.tobytes() for a in addresses]
+            self.values = [addresses.tobytes()] if contender == "cuda" else [a.tobytes() for a in addresses]
         elif contender == "cuda":  # a struct, of one byte where it is empty
-            self.values.append(words.tobytes() or b"\0")
+            self.values = [words.tobytes() or b"\0"]
         else:
-            self.values += [w.tobytes() for w in words]
+            self.values = [w.tobytes() for w in words]
 
     @property
-    def tiles(self) -> int:
+    def skipped(self) -> int:
+        """Tiles that the second launch skips: all but the last of them."""
         items = self.case["items"]
         if self.contender == "cutlass":
             rows, columns = (-(-v // 8) * 8 for v in self.case["shape"])
             items = rows * columns
-        return 7 if self.case["tables"] else -(-items // WORKERS)
+        return 32 if self.case["tables"] else -(-items // WORKERS) - 1
 
     def run(self) -> None:
-        _launch(self.function, [(len(v), v) for v in self.values])
-        read = bytearray(8)
-        _call("cuMemcpyDtoH", read, self.cycles, 8)
-        self.fewest = min(self.fewest, int.from_bytes(read, "little"))
+        for n, skip in enumerate((0, self.skipped)):
+            fixed = [self.cycles.to_bytes(8, "little"), skip.to_bytes(4, "little")]
+            _launch(self.function, self.blocks, [*fixed, *self.values])
+            read = bytearray(8)
+            _call("cuMemcpyDtoH", read, self.cycles, 8)
+            self.fewest[n] = min(self.fewest[n], int.from_bytes(read, "little"))
+
+    def each(self, both: Sequence[float]) -> float:
+        """For each tile, of a count of all tiles and of one with some skipped."""
+        return (both[0] - both[1]) / self.skipped
 
 
 def loaded(folder: Path) -> list[Kernel]:
@@ -95,12 +108,14 @@ def loaded(folder: Path) -> list[Kernel]:
     listed = json.loads((folder / "kernels.json").read_text())
     kernels = [k | {"of": listed["cases"][k["case"]]} for k in listed["kernels"]]
     return [
-        Kernel((folder / k["file"]).read_bytes(), k["of"], k["contender"]) for k in kernels if not k["of"]["queued"]
+        Kernel((folder / k["file"]).read_bytes(), k["of"], k["contender"], k["ahead"])
+        for k in kernels
+        if not k["of"]["queued"]
     ]
 
 
 def executed(folder: Path) -> list[float]:
-    """Instructions that each kernel's warp executes, by ncu; none without it."""
+    """Instructions that each launch executes in one warp, by ncu; none without it."""
     tool = shutil.which("ncu")
     if tool is None:
         return []
@@ -123,15 +138,15 @@ def main() -> None:
             kernel.run()
     if once:
         return
-    bare: dict[str, tuple[float, float]] = {}
-    print("| case | contender | cycles | instructions |\n| --- | --- | --- | --- |")
+    bare: tuple[float, float] = (0, 0)
+    print("| case | loop | contender | cycles | instructions |\n| --- | --- | --- | --- | --- |")
     for n, kernel in enumerate(kernels):
-        name = kernel.case["name"]
-        own = kernel.fewest / kernel.tiles, counts[n] / kernel.tiles if counts else float("nan")
-        if kernel.contender == "bare":
-            bare[name] = own
-        base = bare[name]
-        print(f"| {name} | {kernel.contender} | {own[0] - base[0]:.1f} | {own[1] - base[1]:.1f} |")
+        own = kernel.each(kernel.fewest), kernel.each(counts[2 * n : 2 * n + 2]) if counts else float("nan")
+        if kernel.contender == "bare":  # the first of its loop
+            bare = own
+        executed_ = "-" if kernel.walks else f"{own[1] - bare[1]:.1f}"
+        row = (kernel.case["name"], kernel.form, kernel.contender, f"{own[0] - bare[0]:.1f}", executed_)
+        print(f"| {' | '.join(row)} |")
 
 
 if __name__ == "__main__":

@@ -61,6 +61,19 @@ def loop(text: str, mark: str) -> list[str]:
     return [code[n] for n in sorted(inner)]
 
 
+def registers(code: list[str]) -> int:
+    """How many general registers these instructions name: what they read and write, pairs as two."""
+    named: set[int] = set()
+    for instruction in code:
+        operation, *operands = re.sub(r"@\S+", "", instruction).replace(",", " ").split()
+        wide = operation.startswith("IMAD.WIDE")
+        for place, operand in enumerate(operands):
+            for number, suffix in re.findall(r"\bR(\d+)\b((?:\.\w+)*)", operand):
+                pair = ".64" in suffix or (wide and place in (0, len(operands) - 1))
+                named |= {int(number), int(number) + pair}
+    return len(named)
+
+
 def _target(instruction: str, labels: dict[str, int]) -> int:
     found = re.search(r"`\(([.$\w]+)\)", instruction)
     return labels[found[1]] if found else -1
