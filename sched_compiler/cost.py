@@ -10,7 +10,8 @@ from collections import Counter
 from collections.abc import Container, Iterable
 from itertools import chain
 
-from sched_compiler.expr import PRED, U64, Expr, Graph
+from sched_compiler.expr import PRED, Expr, Graph
+from sched_compiler.lower import multiplies
 
 #: Instructions of an operation on 32 and on 64 bits. Of comparisons, the width is that of the operands.
 _INSTRUCTIONS: dict[str, tuple[int, int]] = {
@@ -47,6 +48,6 @@ def division(x: Expr, d: Expr) -> int:
     wide = x.dtype.bits == 64 or d.dtype.bits == 64
     if d.value is not None and not d.value & (d.value - 1):
         return _INSTRUCTIONS["shr"][wide]
-    if wide and (x.hi + 1) * d.hi > U64.hi:
+    if not multiplies(x, d):
         return _INSTRUCTIONS["div"][wide]
     return _INSTRUCTIONS["mulhi"][wide] + 1

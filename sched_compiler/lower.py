@@ -33,6 +33,11 @@ def reciprocal(d: int, top: int, bits: int) -> tuple[int, int] | None:
     return None
 
 
+def multiplies(x: Expr, d: Expr) -> bool:
+    """Whether x // d, of which 64 bits hold both, is a multiplication where d is known before the loop."""
+    return x.hi <= U32.hi >= d.hi or (x.hi + 1) * d.hi <= U64.hi
+
+
 def lower(g: Graph, roots: Iterable[Expr], fixed: Container[str] = ()) -> list[Expr]:
     """The same values by cheaper operations. `fixed` names the inputs that do not change in the loop around them."""
     return _Lowering(g, fixed).run(list(roots))
@@ -132,7 +137,7 @@ class _Lowering:
         lo, hi = x.lo // d.hi, x.hi // d.lo
         if d.value is None:
             dtype = fit(0, max(x.hi, d.hi))
-            if (dtype is U32 or (x.hi + 1) * d.hi <= U64.hi) and self.fixed(d) and not self.fixed(x):
+            if multiplies(x, d) and self.fixed(d) and not self.fixed(x):
                 return g.narrow(self._by_fixed(x, d) if dtype is U32 else self._by_fixed_wide(x, d), lo, hi)
             if dtype is U32 and x.hi < FDIV_LIMIT:
                 return g.fdiv(g.cast(x, U32), g.cast(d, U32))
