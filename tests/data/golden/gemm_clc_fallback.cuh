@@ -60,14 +60,16 @@ SCHED_FUNCTION unsigned madhi(unsigned a, unsigned b, unsigned long long c) {
   return (unsigned)(((unsigned long long)a * b + c) >> 32);
 #endif
 }
-#ifdef __CUDA_ARCH__
 // 1 / d, at most one unit in the last place off.
-__device__ __forceinline__ float rcp(unsigned d) {
+SCHED_FUNCTION float rcp(unsigned d) {
+#ifdef __CUDA_ARCH__
   float result;
   asm("rcp.approx.ftz.f32 %0, %1;" : "=f"(result) : "f"((float)d));
   return result;
-}
+#else
+  return 1.0f / (float)d;
 #endif
+}
 // a / b, where a is below 2^21: no whole number is within what floating point loses of (a + 1/2) / b.
 SCHED_FUNCTION unsigned fdiv(unsigned a, unsigned b) {
 #ifdef __CUDA_ARCH__
@@ -116,20 +118,28 @@ SCHED_FUNCTION unsigned merge(unsigned high, unsigned low, unsigned mask) {
   return (high & ~mask) | (low & mask);
 #endif
 }
-// c ? a : b without a branch, by the macro SCHED_CHOOSE, which computes no more than it must on the host.
+// c ? a : b without a branch; by the macro, which on the host computes no more than it must.
+SCHED_FUNCTION unsigned choose(bool c, unsigned a, unsigned b) {
 #ifdef __CUDA_ARCH__
-__device__ __forceinline__ unsigned choose(bool c, unsigned a, unsigned b) {
   asm("{.reg .pred p; setp.ne.u32 p, %1, 0; selp.b32 %0, %2, %3, p;}" : "=r"(a) : "r"((unsigned)c), "r"(a), "r"(b));
   return a;
+#else
+  return c ? a : b;
+#endif
 }
-__device__ __forceinline__ int choose(bool c, int a, int b) { return (int)choose(c, (unsigned)a, (unsigned)b); }
-__device__ __forceinline__ unsigned long long choose(bool c, unsigned long long a, unsigned long long b) {
+SCHED_FUNCTION unsigned long long choose(bool c, unsigned long long a, unsigned long long b) {
+#ifdef __CUDA_ARCH__
   asm("{.reg .pred p; setp.ne.u32 p, %1, 0; selp.b64 %0, %2, %3, p;}" : "=l"(a) : "r"((unsigned)c), "l"(a), "l"(b));
   return a;
+#else
+  return c ? a : b;
+#endif
 }
-__device__ __forceinline__ long long choose(bool c, long long a, long long b) {
+SCHED_FUNCTION int choose(bool c, int a, int b) { return (int)choose(c, (unsigned)a, (unsigned)b); }
+SCHED_FUNCTION long long choose(bool c, long long a, long long b) {
   return (long long)choose(c, (unsigned long long)a, (unsigned long long)b);
 }
+#ifdef __CUDA_ARCH__
 #define SCHED_CHOOSE(c, a, b) ::sched::detail::choose(c, a, b)
 #else
 #define SCHED_CHOOSE(c, a, b) ((c) ? (a) : (b))
