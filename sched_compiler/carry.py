@@ -186,6 +186,8 @@ class Plan:
     def value(self, digits: tuple[int, int], within: tuple[int, int]) -> Expr:
         """These digits put together; no part of the value exceeds the whole, which lies `within`."""
         low, high = digits
+        if low == high:  # a remainder divided by its own divisor
+            return self.g.const(0)
         result, bounds = self.variables[high - 1], (0, within[1])
         for k in reversed(range(low, high - 1)):
             result = self.g.add(self.g.mul(result, self.radices[k], within=bounds), self.variables[k], within=bounds)

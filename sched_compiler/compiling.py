@@ -45,7 +45,7 @@ from sched_compiler.spec import Kernel
 from sched_compiler.user_kernel import KernelFiles, UserKernel, diagnostics, gather, ready, refused
 
 #: Changed whenever the IR gives other expressions for some spec.
-IR_VERSION = "5"
+IR_VERSION = "6"
 
 #: The place of what stands in no file.
 _REQUEST = Span("<request>", 1, 1, 1, 1)

@@ -159,7 +159,8 @@ def place(schedule: Schedule) -> Program:
     start, advance = dispatch.start(worker, schedule.items), dispatch.advance(schedule.index, schedule.items)
     fixed = params if dispatch.loops else set[str]()
     types = [schedule.index_type, *(v.dtype for v in dispatch.state)]
-    rest = [dispatch.valid(index, schedule.items), schedule.items, dispatch.workers, schedule.in_bounds, *inverse]
+    items = g.cast(schedule.items, schedule.index_type)
+    rest = [dispatch.valid(index, schedule.items), items, dispatch.workers, schedule.in_bounds, *inverse]
     walked = _lowered(g, fixed, _kept(start, types), _kept(advance, types), schedule.coords, rest)
     begun, advanced, coords, (valid, items, workers, in_bounds, *found) = walked
     decode = instructions(g, [*advanced, *coords], params)

@@ -245,6 +245,27 @@ def mod_of_mod(g: Graph, args: tuple[Expr, ...]) -> Expr | None:
     return None
 
 
+def _within(e: Expr, d: Expr) -> bool:
+    """Whether e is a remainder that d exceeds: of d itself, or of what d is a multiple of."""
+    if e.op != "mod":
+        return False
+    of = peel(e.args[1])
+    return of is d or multiple_of(d, of) is not None
+
+
+@acts_on(("mod", ""))
+def div_of_mod(g: Graph, args: tuple[Expr, ...]) -> Expr | None:
+    """x % d // d -> 0, and the same by a multiple of d"""
+    return g.const(0) if _within(peel(args[0]), peel(args[1])) else None
+
+
+@acts_on(("mod", ""))
+def mod_of_smaller_mod(g: Graph, args: tuple[Expr, ...]) -> Expr | None:
+    """x % d % d -> x % d, and the same by a multiple of d"""
+    a = peel(args[0])
+    return a if _within(a, peel(args[1])) else None
+
+
 def leaves(e: Expr) -> int:
     """How many literals a tree of selects chooses from; 0 if it is anything else."""
     if e.op == "const":
@@ -371,9 +392,10 @@ SIMPLIFY: dict[str, tuple[Rule, ...]] = {
         div_of_sum,
         div_of_digits,
         div_of_div,
+        div_of_mod,
         choose_among_results("div"),
     ),
-    "mod": (mod_of_sum, mod_of_digits, mod_of_mod, choose_among_results("mod")),
+    "mod": (mod_of_sum, mod_of_digits, mod_of_mod, mod_of_smaller_mod, choose_among_results("mod")),
     "min": (min_by_interval,),
     "max": (max_by_interval,),
     "lt": (compare_self(False),),

@@ -35,7 +35,7 @@ ARCHITECTURES = [
     "sm_80", "sm_86", "sm_89", "sm_90", "sm_90a", "sm_100", "sm_100a", "sm_103", "sm_103a", "sm_120", "sm_120a"
 ]  # fmt: skip
 CXX = os.environ.get("CXX") or shutil.which("g++") or shutil.which("clang++")
-STRICT = ["-Wall", "-Wextra", "-Wsign-compare", "-Werror"]
+STRICT = ["-Wall", "-Wextra", "-Wsign-compare", "-Wconversion", "-Werror"]
 
 needs_cxx = pytest.mark.skipif(CXX is None, reason="no C++ compiler for the host")
 
@@ -268,3 +268,16 @@ def test_no_value_is_declared_twice_in_a_function(path: Path) -> None:
     for function in emitter.header(driver.check(path.read_text(), directory=path.parent).program).split("\n  }\n"):
         values = re.findall(r"const (\w+(?: \w+)*) t\d+ = (.*);", function)
         assert len(values) == len(set(values))
+
+
+@needs_cxx
+def test_nothing_is_narrowed_without_a_word(tmp_path: Path) -> None:
+    """Of 64-bit parameters whose items, coordinates and workers fit 32 bits."""
+    params = {"a": {"min": 1, "max": 2**33}, "b": {"min": 1, "max": 99}}
+    spaces = ({"m": "a % b"}, {"m": "a % b", "n": "b"}, {"m": "(a + 1) // 2 % b"})
+    texts = []
+    for k, dispatch in enumerate(({"static": {"workers": 132}}, {"static": {"workers": "grid"}}, "dynamic", "single")):
+        for n, space in enumerate(spaces):
+            spec = {"version": 1, "name": f"s{k}{n}", "params": params, "space": space, "order": {"loops": [*space]}}
+            texts.append(emitter.header(program_of(spec | {"dispatch": dispatch})))
+    assert compile_host("".join(texts).replace("#pragma once", ""), tmp_path) == ""

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import itertools
 import json
+import random
 from pathlib import Path
 from typing import Any
 
@@ -67,6 +68,59 @@ def test_digits_of_loops(a: int, b: int, c: int, run_time: bool) -> None:
         values = dict(zip("abc", (a, b, c), strict=True)) if run_time else {}
         for start in range(min(step, 4)):
             walked(of, coords, values, start, (a * b * c - start + step - 1) // step, step)
+
+
+@pytest.mark.parametrize("first", range(0, 300, 100))
+def test_digits_of_any_divisions_of_an_index(first: int) -> None:
+    """Quotients and remainders one of another, by products of a few factors, with nothing simplified before."""
+    for seed in range(first, first + 100):
+        chance, g = random.Random(seed), Graph()
+        factors = [g.var("n", 1, 3), g.var("k", 1, 4), g.const(2), g.const(1)]
+        index, start = g.var("index", 0, 999), g.var("first", 0, 999)
+
+        def divided(x: Expr, g: Graph = g, chance: random.Random = chance, factors: list[Expr] = factors) -> Expr:
+            op = chance.choice(["div", "mod"])
+            d = g.const(1)
+            for factor in chance.choices(factors, k=chance.randint(1, 3)):
+                d = d * factor
+            lo, hi = (x.lo // d.hi, x.hi // d.lo) if op == "div" else (0, min(x.hi, d.hi - 1))
+            return g.node(op, (x, g.cast(d, U32)), None, U32, lo, hi)
+
+        coords = []
+        for _ in range(3):
+            e = index
+            for _ in range(chance.randint(1, 4)):
+                e = divided(e)
+            coords.append(e)
+        step = chance.randint(1, 30)
+        of = digits(coords, index, start, g.const(step))
+        if of is not None:
+            walked(of, coords, {"n": chance.randint(1, 3), "k": chance.randint(1, 4)}, chance.randint(0, 9), 30, step)
+
+
+#: Splits by the same parameter again, and by one: a part that is never more than one value.
+REPEATED: list[tuple[dict[str, Any], list[str]]] = [
+    ({"m": "n", "m.outer": 1, "m.outer.outer": 4}, ["m.outer.outer.outer", "m.outer.outer.inner", "m.outer.inner"]),
+    ({"m": "n", "m.outer": "n"}, ["m.outer.outer", "m.outer.inner"]),
+    ({"m": "n", "m.outer": 1}, ["m.outer.outer", "m.outer.inner"]),
+    ({"m": "n", "m.inner": "n"}, ["m.outer", "m.inner.outer"]),
+]
+
+
+@pytest.mark.parametrize("most", [9, 1291, 40_000])
+@pytest.mark.parametrize("workers", [5, "grid"])
+def test_splits_by_the_same_parameter_in_every_engine(workers: int | str, most: int) -> None:
+    count = 4 if workers == "grid" else None
+    cases = []
+    for k, (split, loops) in enumerate(REPEATED):
+        last = "m.inner.inner" if "m.inner" in split else "m.inner"
+        spec = {
+            "version": 1, "name": f"repeated-{k}", "params": {"n": {"min": 1, "max": most}},
+            "space": {"m": 5, "n": "n"}, "order": {"split": split, "loops": [*loops, "n", last]},
+            "dispatch": {"static": {"workers": workers}},
+        }  # fmt: skip
+        cases += [Case(spec, {"n": n}, workers=count) for n in (1, 2, 3, 5, 7)]
+    assert_engines_agree(cases)
 
 
 def test_digits_of_an_index_of_64_bits() -> None:

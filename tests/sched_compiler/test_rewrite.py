@@ -46,6 +46,14 @@ def assert_equal(a: Expr, b: Expr, ranges: dict[str, range]) -> None:
 
 #: For each rule, operands on which it must act. x and y run from 0, d from 1; all are small.
 ACTS: dict[str, list[Operands]] = {
+    "div: x % d // d -> 0, and the same by a multiple of d": [
+        lambda g, x, y, d: (x % d, d),
+        lambda g, x, y, d: (x % d, d * (y + 1)),
+    ],
+    "mod: x % d % d -> x % d, and the same by a multiple of d": [
+        lambda g, x, y, d: (x % d, d),
+        lambda g, x, y, d: (x % d, d * 3),
+    ],
     "add: 3 + x -> x + 3": [lambda g, x, y, d: (g.const(3), x)],
     "mul: 3 + x -> x + 3": [lambda g, x, y, d: (g.const(3), x)],
     "add: x + 0 -> x": [lambda g, x, y, d: (x, g.const(0))],
