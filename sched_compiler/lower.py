@@ -75,6 +75,8 @@ class _Lowering:
                 result = self.remainder(new[x], new[d], node.lo, node.hi)
             elif op == "add" and (fields := self.joined(args, node, uses)):
                 result = self.g.narrow(fields, node.lo, node.hi)
+            elif op == "add" and (shorter := self.last(args, node, uses)):
+                result = shorter
             elif op == "sub" and (flipped := self.difference(args[0], args[1], node)):
                 result = self.g.narrow(flipped, node.lo, node.hi)
             elif op in ("eq", "le", "lt") and (tested := self.bit(op, args)):
@@ -277,6 +279,19 @@ class _Lowering:
             if full and dtype is U32 and low.dtype is U32 and low.args[1].value == unit - 1:
                 return g.merge(above.args[0], low.args[0], unit - 1)
             return g.bor(g.cast(above, dtype), g.cast(low, dtype))
+        return None
+
+    def last(self, args: tuple[Expr, ...], node: Expr, uses: Mapping[Expr, int]) -> Expr | None:
+        """a + (q * d + x) -> q * d + (a + x), modulo 2^bits: the quotient is what is waited for."""
+        g, dtype = self.g, node.dtype
+        for k in (0, 1):
+            a, rest = args[k], args[1 - k]
+            if rest.op != "add" or dtype.signed or uses[node.args[1 - k]] > 1 or node.args[1 - k].op != "mod":
+                continue
+            product, x = rest.args
+            if product.op == "mul" and rest.dtype is a.dtype is dtype:
+                first = g.node("add", (a, x), None, dtype, 0, dtype.hi)
+                return g.node("add", (product, first), None, dtype, node.lo, node.hi)
         return None
 
     def shifted(self, q: Expr, count: int, dtype: Dtype) -> Expr | None:

@@ -18,7 +18,7 @@ from sched_compiler.protocol import Source
 from sched_compiler.schedule import INDEX, RANK, WORKER, WORKERS, tile_input
 
 #: Changed whenever the text that is emitted for some program changes.
-VERSION = "9"
+VERSION = "10"
 
 #: Words that C++ or a common compiler's predefined macros take; an axis of this name gets a trailing underscore.
 _TAKEN = frozenset(

@@ -12,7 +12,7 @@ from sched_compiler.program import Program, generation
 from sched_compiler.schedule import DRAWN, INDEX, RANK, WORKER, WORKERS, TableInput, tile_input
 
 #: Changed whenever the text that is emitted for some program changes.
-VERSION = "5"
+VERSION = "6"
 
 #: Operations that are one instruction of two operands, on their type, or on its bits.
 _DIRECT = {

@@ -359,3 +359,19 @@ def test_fields_of_bits_are_put_together_exactly(name: str, wide: bool) -> None:
     if not wide:
         counted = Counter(node.op for node in topological(lowered))
         assert {op: n for op, n in counted.items() if op not in ("const", "var", "cast")} == expected
+
+
+def test_a_quotient_that_others_wait_for_is_added_last() -> None:
+    """a + x % d, of 32 and of 64 bits, wrap-around included."""
+    for top, most, large in ((2**20, 2**10, 2**24), (2**32 - 1, 2**20, 2**24), (2**40, 2**22, 2**31)):
+        g = Graph()
+        x, d, a = g.var("x", 0, top), g.var("d", 1, most), g.var("a", 0, large)
+        (total,) = lower(g, [a * 8 + x % d], {"d"})
+        product, first = total.args
+        assert (total.op, product.op, first.op) == ("add", "mul", "add")
+        chance = random.Random(top)
+        rows = [(chance.randint(0, top), chance.randint(1, most), chance.randint(0, large)) for _ in range(200)]
+        rows += [(top, n, m) for n in (1, 2, most) for m in (0, 1, large)]
+        inputs = {n: np.array([row[k] for row in rows], dtype=np.uint64) for k, n in enumerate("xda")}
+        (found,) = evaluate([total], inputs)
+        assert found.tolist() == [m * 8 + v % n for v, n, m in rows]

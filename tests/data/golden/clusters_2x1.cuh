@@ -206,7 +206,7 @@ struct clusters_2x1 {
     const unsigned t4 = t2 >> 2u;
     const unsigned t5 = detail::madhi(t2, k10, k11);
     const unsigned t6 = SCHED_CHOOSE(t3, t5, t4);
-    const unsigned t7 = (((t1 * 4u) + ((t6 * SCHED_CHOOSE(t3, k8, (0u - 4u))) + t2)) * 2u) + rank;
+    const unsigned t7 = (((t6 * SCHED_CHOOSE(t3, k8, (0u - 4u))) + ((t1 * 4u) + t2)) * 2u) + rank;
     return Tile{(int)t7, (int)t6};
   }
   // Whether a scheduled tile lies in the space; false for padding.

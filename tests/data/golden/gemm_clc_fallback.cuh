@@ -400,7 +400,7 @@ struct gemm_clc_fallback {
     const unsigned t3 = t1 >> 2u;
     const unsigned t4 = detail::madhi(t1, k3, k4);
     const unsigned t5 = SCHED_CHOOSE(t2, t4, t3);
-    const unsigned t6 = (((t0 * 4u) + ((t5 * SCHED_CHOOSE(t2, k1, (0u - 4u))) + t1)) * 2u) + rank;
+    const unsigned t6 = (((t5 * SCHED_CHOOSE(t2, k1, (0u - 4u))) + ((t0 * 4u) + t1)) * 2u) + rank;
     return Tile{(int)t6, (int)t5};
   }
   // Whether a scheduled tile lies in the space; false for padding.

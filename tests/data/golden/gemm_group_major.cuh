@@ -191,7 +191,7 @@ struct gemm_group_major {
     const unsigned t3 = (i >> 3u) & 31u;
     const unsigned t4 = detail::madhi(t0, k4, k5);
     const unsigned t5 = SCHED_CHOOSE(t2, t4, t3);
-    return Tile{(int)((t1 * 8u) + ((t5 * SCHED_CHOOSE(t2, k2, (0u - 8u))) + t0)), (int)t5};
+    return Tile{(int)((t5 * SCHED_CHOOSE(t2, k2, (0u - 8u))) + ((t1 * 8u) + t0)), (int)t5};
   }
   // Whether a scheduled tile lies in the space; false for padding.
   SCHED_FUNCTION bool in_bounds(Tile) const {
